@@ -1,0 +1,83 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without cached bytecode every start of the command line would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+native_sources := $(shell find native -name '*.[chi]*' -type f -not -path 'native/tests/*' 2>/dev/null)
+native_tests := $(wildcard native/tests/*.cpp)
+native_all := $(native_sources) $(shell find native/tests -name '*.[chi]*' -type f 2>/dev/null)
+build_tools := import tomllib; \
+	print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["build"])
+
+.PHONY: help
+help: ## List the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: train
+train: $(STAMP) ## Plan the example job (training comes later)
+	$(BIN)/heterps plan examples/ctrdnn/job.yaml
+
+.PHONY: test
+test: lint native-tests ## All that CI runs: lint, types, every test
+	$(BIN)/pytest -q -n $(WORKERS)
+
+.PHONY: check
+check: lint native-tests ## The inner loop: as test, without the tests marked slow
+	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not soak"
+
+.PHONY: lint
+lint: $(STAMP) docs ## Style, types and the direction of imports
+	$(BIN)/ruff check -q .
+	$(BIN)/ruff format -q --check .
+	$(if $(native_all),$(BIN)/clang-format --dry-run -Werror $(native_all))
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: fmt
+fmt: $(STAMP) ## Format Python and C++ in place
+	$(BIN)/ruff check -q --fix . || true
+	$(BIN)/ruff format -q .
+	$(if $(native_all),$(BIN)/clang-format -i $(native_all))
+
+.PHONY: bench
+bench: $(STAMP) ## Measure the figures of the README
+	$(BIN)/python benchmarks/planning.py
+
+.PHONY: soak
+soak: $(STAMP) ## The long test matrices
+	$(BIN)/pytest -n $(WORKERS) -m soak
+
+.PHONY: docs
+docs: $(STAMP) ## Check links, anchors, named examples and snippets of the documentation
+	$(BIN)/python scripts/check_docs.py
+
+.PHONY: clean
+clean: ## Remove the venv and everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: native-tests
+native-tests: $(STAMP)
+ifneq ($(native_tests),)
+	@$(BIN)/cmake -S . -B build/native-tests -G Ninja -DHETERPS_NATIVE_TESTS=ON \
+		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja --log-level=WARNING >/dev/null
+	@$(BIN)/cmake --build build/native-tests -- --quiet
+	build/native-tests/heterps_native_tests
+endif
+
+# The package in editable form. An edit of C++ alone rebuilds in seconds and leaves the rest be.
+full = $(filter pyproject.toml,$?)
+$(STAMP): pyproject.toml CMakeLists.txt $(native_sources)
+	@echo "installing into $(VENV)$(if $(full),: takes a minute or two)"
+	@scripts/prepare.sh $(VENV)
+	@$(if $(full),$(BIN)/pip install -qq $$($(BIN)/python -c '$(build_tools)'))
+	@$(BIN)/pip install -qq $(if $(full),,--no-deps) --no-build-isolation -e '.[dev]'
+	@touch $@

@@ -1,0 +1,78 @@
+// Cheapest chains of stages over (position, type), with a limit on the units of each type.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace heterps::planning {
+
+// One possible stage: layers [first, end) on a type, its fewest units and a lower bound on its cost.
+struct Arc {
+    std::int32_t first, end, type, id;
+    std::int64_t units;
+    double cost;
+};
+
+// A chain problem: arcs sorted by `first`; two neighbouring arcs never share a type.
+struct ArcGraph {
+    int layers = 0, types = 0;
+    std::vector<std::int64_t> limit;
+    std::vector<Arc> arcs;
+    std::vector<std::size_t> begin;  // begin[a] .. begin[a + 1]: the arcs that start at layer a
+
+    void index();
+};
+
+// Backward distances under prices on units ("multipliers"): what is still to be paid from a
+// position when the next stage must not be of a given type.
+class Distances {
+  public:
+    void backward(const ArcGraph& graph, const std::vector<double>& multipliers);
+    void forward(const ArcGraph& graph, const std::vector<double>& multipliers);
+    double without(int position, int type) const {
+        const Best& b = best_[static_cast<std::size_t>(position)];
+        return b.type == type ? b.second : b.first;
+    }
+    // The cheapest whole chain after `forward`: arc indices in order.
+    void trace(const ArcGraph& graph, std::vector<std::size_t>& arcs) const;
+    double total(int position) const { return best_[static_cast<std::size_t>(position)].first; }
+
+  private:
+    struct Best {
+        double first = std::numeric_limits<double>::infinity();
+        double second = std::numeric_limits<double>::infinity();
+        int type = -1;
+        std::int64_t arc = -1, second_arc = -1;
+        void offer(double value, int value_type, std::int64_t value_arc);
+    };
+    std::vector<Best> best_;
+};
+
+// The Lagrangian bound: max over multipliers of (cheapest chain - multipliers . limits).
+struct Relaxation {
+    double bound = -std::numeric_limits<double>::infinity();
+    bool exact = false;               // the bound is the true optimum, at `chain`
+    std::vector<double> multipliers;
+    std::vector<std::size_t> chain;   // of the best multipliers
+};
+
+// Improves `relaxation` (whose multipliers are the start) until it passes `cutoff` or `iterations`
+// are used. `seen(chain)` is told each chain that keeps the limits.
+template <class Seen>
+void relax(const ArcGraph& graph, double cutoff, int iterations, Relaxation& relaxation, Seen seen);
+
+struct ChainResult {
+    enum class End { kOptimal, kAboveCutoff, kCapped } end;
+    double bound;                     // of every chain within the limits
+    std::vector<std::size_t> chain;   // if optimal
+    std::int64_t labels;              // expanded
+};
+
+// Exact: best-first over labels (cost, units used per type) with dominance, guided by `relaxation`.
+ChainResult cheapest_chain(const ArcGraph& graph, const Relaxation& relaxation, double cutoff,
+                           std::int64_t label_cap);
+
+}  // namespace heterps::planning
+
+#include "heterps/planning/relax.inl"

@@ -1,0 +1,84 @@
+// The cheapest plan, proven: best-first branch and bound over intervals of the period.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <queue>
+#include <unordered_set>
+#include <vector>
+
+#include "heterps/planning/model.hpp"
+#include "heterps/planning/path.hpp"
+#include "heterps/planning/provision.hpp"
+
+namespace heterps::planning {
+
+struct SearchStatistics {
+    std::int64_t intervals = 0, labels = 0, evaluations = 0, work = 0;
+};
+
+class Search {
+  public:
+    Search(const Model& model, std::vector<std::uint8_t> runs);
+
+    // Makes a plan the one to beat, if it is feasible and better. True if it became so.
+    bool offer(const std::int32_t* assignment);
+    // Goes on for about `work` elementary steps; true when the optimum is proven (or that there is
+    // no plan).
+    bool run(std::int64_t work);
+
+    bool found() const { return best_.cost < std::numeric_limits<double>::infinity(); }
+    double cost() const { return best_.cost; }
+    double lower_bound() const;
+    const std::vector<std::int32_t>& assignment() const { return best_assignment_; }
+    const SearchStatistics& statistics() const { return statistics_; }
+
+    // The shortest period any plan reaches within the limits; infinite where the limits admit none.
+    double shortest_period(std::vector<std::int32_t>& assignment);
+
+  private:
+    using Arcs = std::shared_ptr<const std::vector<std::int32_t>>;  // candidate stages, by id
+    struct Interval {
+        double low, high, bound;
+        Arcs candidates;
+        std::vector<double> multipliers;
+        std::int64_t label_cap;
+    };
+    struct Later {
+        bool operator()(const Interval& x, const Interval& y) const {
+            if (x.bound != y.bound) return x.bound > y.bound;
+            return x.high < y.high;
+        }
+    };
+    struct Candidate {
+        std::int32_t first, end, type;
+    };
+
+    void list_candidates();
+    void start();
+    bool free_plan();
+    double cutoff() const;
+    void process(Interval interval);
+    void split(Interval interval, double bound, std::vector<std::int32_t> kept, std::vector<double> multipliers,
+               double high);
+    ArcGraph graph_at(double low, double high, const std::vector<std::int32_t>& candidates,
+                      bool settled) const;
+    std::vector<std::int32_t> kept(const ArcGraph& graph, const Relaxation& relaxation, double slack) const;
+    void offer_chain(const ArcGraph& graph, const std::vector<std::size_t>& chain);
+    bool within_limits(double period, std::vector<std::int32_t>& assignment);
+    static std::vector<std::int32_t> assignment_of(const ArcGraph& graph, const std::vector<std::size_t>& chain);
+
+    const Model& model_;
+    Provisioner provisioner_;
+    std::vector<Candidate> candidates_;
+    std::priority_queue<Interval, std::vector<Interval>, Later> open_;
+    std::unordered_set<std::uint64_t> evaluated_;
+    Provision best_;
+    std::vector<std::int32_t> best_assignment_;
+    std::vector<std::int64_t> units_;
+    SearchStatistics statistics_;
+    double low_ = 0, high_ = 0, unresolved_ = std::numeric_limits<double>::infinity();
+    bool started_ = false;
+};
+
+}  // namespace heterps::planning

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Make the virtual environment and see that there is a C++ compiler.
+# On Debian and its kin, missing system packages are installed where we may.
+set -euo pipefail
+venv=${1:-.venv}
+
+fail() { echo "error: $*" >&2; exit 1; }
+
+apt_install() {
+    local run=()
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" != 0 ]; then
+        sudo -n true 2>/dev/null || return 1
+        run=(sudo -n)
+    fi
+    echo "installing $*"
+    "${run[@]}" apt-get update -qq >/dev/null || true  # a stale package list may still do
+    "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null
+}
+
+is_311() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; }
+
+find_python() {
+    local candidate
+    for candidate in python3.11 python3 /usr/bin/python3.11 /usr/bin/python3; do
+        if is_311 "$candidate"; then echo "$candidate"; return; fi
+    done
+    return 1
+}
+
+has_headers() {
+    "$1" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))'
+}
+
+python=$(find_python) || { apt_install python3.11 && python=$(find_python); } ||
+    fail "Python 3.11 is needed: neither python3.11 nor python3 is one"
+"$python" -c 'import ensurepip' 2>/dev/null || apt_install python3.11-venv ||
+    fail "$python has no ensurepip: install python3.11-venv"
+has_headers "$python" || apt_install python3.11-dev ||
+    fail "$python has no C headers: install python3.11-dev"
+command -v "${CXX:-c++}" >/dev/null || apt_install g++ ||
+    fail "a C++17 compiler is needed: install g++ or set CXX"
+
+is_311 "$venv/bin/python" || "$python" -m venv --clear "$venv"

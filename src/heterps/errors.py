@@ -1,0 +1,64 @@
+"""Every error a person can meet.
+
+    HeterPSError
+    ├── InputError            a field of a file or an argument is wrong; carries its path
+    │   └── UnknownNameError  a name that is not among the known ones; suggests the nearest
+    ├── InfeasibleError       no plan keeps the constraints; carries the reason and what is reachable
+    ├── MissingExtraError     an optional dependency is not installed
+    └── PolicyError           a saved scheduling policy cannot be used
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HeterPSError(Exception):
+    """The root; its message is one line that says what to do."""
+
+
+class InputError(HeterPSError):
+    """A bad field: ``path`` says which, the message what was expected."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+        self.problem = problem
+
+
+class UnknownNameError(InputError):
+    """A name that is not among the known ones."""
+
+    def __init__(self, path: str, what: str, given: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(given, names, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        listed = ", ".join(names) if names else "none"
+        super().__init__(path, f"unknown {what} '{given}' (known: {listed}){hint}")
+        self.given = given
+
+
+class InfeasibleError(HeterPSError):
+    """No plan keeps the constraints.
+
+    ``reason`` is the first that applies of ``layer``, ``memory``, ``limit`` and ``throughput``;
+    ``max_throughput`` is the largest that is reachable (samples per second), with ``throughput``.
+    """
+
+    def __init__(self, reason: str, detail: str, max_throughput: float | None = None) -> None:
+        super().__init__(f"no feasible plan ({reason}): {detail}")
+        self.reason = reason
+        self.detail = detail
+        self.max_throughput = max_throughput
+
+
+class MissingExtraError(HeterPSError):
+    """An optional dependency is needed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional part: pip install 'heterps[{extra}]'")
+
+
+class PolicyError(HeterPSError):
+    """A saved policy is broken or of another kind."""

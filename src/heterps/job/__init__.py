@@ -1,0 +1,1 @@
+"""What to train, on what, under which limits: frozen, validated objects."""

@@ -1,0 +1,84 @@
+"""Reading jobs and documents from files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from heterps.errors import InputError
+from heterps.job.spec import Job
+
+_PARTS = ("cluster", "profile", "plan", "workload")
+
+
+def load_job(path: Path) -> Job:
+    """A job from YAML or JSON; its parts stand inline or are paths relative to the job file.
+
+    Raises InputError with the file and the field.
+    """
+    document = read_document(path)
+    for part in _PARTS:
+        if isinstance(document.get(part), str):
+            document[part] = read_document(path.parent / document[part])
+    try:
+        return Job.parse(document)
+    except InputError as error:
+        raise InputError(f"{path}: {error.path}", error.problem) from None
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The mapping in a JSON or YAML file. Raises InputError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(str(path), "is not UTF-8 text") from None
+    document = _from_json(text, path) if path.suffix == ".json" else _from_yaml(text, path)
+    if not isinstance(document, dict):
+        raise InputError(str(path), "expected a mapping at the top")
+    return document
+
+
+def _from_json(text: str, path: Path) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise InputError(str(path), f"the key '{name}' stands twice in one object")
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}", f"is not JSON ({error.msg})") from None
+    except RecursionError:
+        raise InputError(str(path), "is nested too deeply") from None
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Safe YAML that refuses a key that stands twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key '{key.value}' stands twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _from_yaml(text: str, path: Path) -> Any:
+    try:
+        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InputError(f"{path}{line}", f"is not YAML ({error.problem})") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(str(path), f"is not YAML ({str(error).splitlines()[0]})") from None

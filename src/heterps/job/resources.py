@@ -1,0 +1,55 @@
+"""Resource types and the cluster made of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from heterps.job.fields import Amount, Count, Positive, Record, Text, _refuse
+
+
+class ResourceType(Record):
+    """A kind of unit that can be rented: one CPU core, one GPU, one XPU.
+
+    ``memory_gib`` absent means that memory does not limit a stage. ``slowdown``, ``link_mbps`` and
+    ``link_ms`` make a slower unit out of a faster one (emulation).
+    """
+
+    name: Text
+    price_per_hour: Amount
+    limit: Count
+    memory_gib: Amount | None = None
+    device: Text = "cpu"
+    threads: Positive = 1
+    slowdown: Amount | None = None
+    link_mbps: Amount | None = None
+    link_ms: Amount | None = None
+
+
+def _checked(types: tuple[ResourceType, ...]) -> tuple[ResourceType, ...]:
+    if not types:
+        raise _refuse("the cluster is empty; name at least one resource type")
+    names = [entry.name for entry in types]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise _refuse(f"duplicate resource type '{name}' at [{index}]")
+    return types
+
+
+class Cluster(Record):
+    """What can be rented, and how much of it."""
+
+    types: Annotated[tuple[ResourceType, ...], AfterValidator(_checked)]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.types)
+
+    def with_limits(self, limits: dict[str, int]) -> Cluster:
+        """The same cluster with the named limits replaced."""
+        changed = tuple(
+            entry.model_copy(update={"limit": limits[entry.name]}) if entry.name in limits else entry
+            for entry in self.types
+        )
+        return self.model_copy(update={"types": changed})

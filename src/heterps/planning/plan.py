@@ -1,0 +1,141 @@
+"""The plan: what is decided, what it costs, and how sure we are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from heterps.job.fields import Amount, Count, Positive, Record, Text
+from heterps.planning.cost_model import Cost, StageCost, evaluate, stages_of
+from heterps.planning.problem import Problem
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``lower_bound`` is a proven lower bound on the cost of any plan (dollars), None where nothing
+    is proven; ``evaluations`` counts assignments priced; ``planning_s`` is set by the caller, who
+    owns the clock."""
+
+    method: str
+    assignment: tuple[str, ...]
+    breakdown: Cost
+    lower_bound: float | None = None
+    evaluations: int = 0
+    planning_s: float | None = None
+
+    @property
+    def cost(self) -> float:
+        """Dollars for the whole workload."""
+        return self.breakdown.dollars
+
+    @property
+    def throughput(self) -> float | None:
+        return self.breakdown.throughput
+
+    @property
+    def seconds(self) -> float:
+        return self.breakdown.seconds
+
+    @property
+    def stages(self) -> tuple[StageCost, ...]:
+        return self.breakdown.stages
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        return tuple(stage.units for stage in self.stages)
+
+    @property
+    def gap(self) -> float | None:
+        """How much of the cost is not proven necessary, as a share of it."""
+        if self.lower_bound is None:
+            return None
+        return (self.cost - self.lower_bound) / self.cost if self.cost > 0 else 0.0
+
+    def units_by_type(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for stage in self.stages:
+            total[stage.type] += stage.units
+        return total
+
+    def named(self, method: str) -> Plan:
+        return replace(self, method=method)
+
+    def as_document(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "method": self.method,
+            "assignment": list(self.assignment),
+            "stages": [
+                {
+                    "first": stage.first,
+                    "last": stage.last,
+                    "type": stage.type,
+                    "units": stage.units,
+                    "compute_s": stage.compute_s,
+                    "comm_s": stage.comm_s,
+                    "throughput": stage.throughput,
+                    "dollars": stage.dollars,
+                }
+                for stage in self.stages
+            ],
+            "throughput": self.throughput,
+            "seconds": self.seconds,
+            "cost": self.cost,
+            "overhead": self.breakdown.overhead_dollars,
+            "cost_per_million_samples": self.breakdown.dollars_per_million_samples,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "evaluations": self.evaluations,
+            "planning_s": self.planning_s,
+        }
+
+
+def make_plan(
+    problem: Problem, method: str, assignment: Sequence[str], units: Sequence[int], **proof: Any
+) -> Plan:
+    """A plan whose figures are the cost model's."""
+    return Plan(method, tuple(assignment), evaluate(problem, assignment, units), **proof)
+
+
+class _StageDocument(Record):
+    model_config = Record.model_config | {"extra": "ignore"}
+    first: Count
+    last: Count
+    type: Text
+    units: Positive
+
+
+class _PlanDocument(Record):
+    model_config = Record.model_config | {"extra": "ignore"}
+    method: Text = "given"
+    assignment: tuple[Text, ...]
+    stages: tuple[_StageDocument, ...]
+    lower_bound: Amount | None = None
+    evaluations: Count = 0
+    planning_s: Amount | None = None
+
+
+def read_plan(problem: Problem, document: object, path: str = "plan") -> Plan:
+    """A plan from its JSON form; its figures are computed anew for ``problem``. Raises InputError."""
+    from heterps.errors import InputError
+
+    read = _PlanDocument.parse(document, path)
+    problem.type_indices(read.assignment, f"{path}.assignment")
+    expected = [(stage.first, stage.last, stage.type) for stage in stages_of(read.assignment)]
+    given = [(stage.first, stage.last, stage.type) for stage in read.stages]
+    if given != expected:
+        raise InputError(f"{path}.stages", f"are {given}, but the assignment makes {expected}")
+    for layer, name in enumerate(read.assignment):
+        if name not in problem.profile.layers[layer].on:
+            raise InputError(f"{path}.assignment[{layer}]", f"the layer has no figures for '{name}'")
+    return make_plan(
+        problem,
+        read.method,
+        read.assignment,
+        [stage.units for stage in read.stages],
+        lower_bound=read.lower_bound,
+        evaluations=read.evaluations,
+        planning_s=read.planning_s,
+    )

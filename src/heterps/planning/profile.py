@@ -1,0 +1,62 @@
+"""What each layer costs on each resource type, measured or derived."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from heterps.job.fields import Amount, Bytes, Positive, Record, Share, Text, _refuse
+
+
+class LayerOnType(Record):
+    """Seconds for a profile batch on one unit; ``alpha`` and ``beta`` are the shares of compute and
+    of communication that parallelise over units. ``sync_s`` is paid once a batch of any size."""
+
+    compute_s: Amount
+    comm_s: Amount
+    alpha: Share
+    beta: Share
+    transfer_s: Amount
+    sync_s: Amount = 0.0
+
+
+class SendFigures(Record):
+    """What a stage of a type that cannot run the layer pays for sending to it."""
+
+    transfer_s: Amount
+    beta: Share
+
+
+class LayerProfile(Record):
+    name: Text
+    kind: Text
+    input_bytes: Bytes
+    weight_bytes: Bytes
+    on: dict[str, LayerOnType]
+    send: dict[str, SendFigures] = {}
+
+    @property
+    def held_bytes(self) -> int | float:
+        """What the layer takes of a unit's memory: rows live in the parameter server."""
+        return 0 if self.kind == "embedding" else self.weight_bytes
+
+
+def _checked(layers: tuple[LayerProfile, ...]) -> tuple[LayerProfile, ...]:
+    if not layers:
+        raise _refuse("the chain is empty; a model has at least one layer")
+    seen: set[str] = set()
+    for index, layer in enumerate(layers):
+        if layer.name in seen:
+            raise _refuse(f"duplicate layer '{layer.name}' at [{index}]")
+        seen.add(layer.name)
+    return layers
+
+
+class Profile(Record):
+    """The layers of a model in order, measured at ``batch_size`` samples on one unit."""
+
+    model: Text = "model"
+    batch_size: Positive
+    layers: Annotated[tuple[LayerProfile, ...], AfterValidator(_checked)]
+    source: Text | None = None

@@ -1,0 +1,1 @@
+"""Random problems, tiny jobs and conformance suites, for tests and benchmarks."""
