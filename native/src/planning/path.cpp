@@ -74,6 +74,71 @@ void Distances::trace(const ArcGraph& graph, std::vector<std::size_t>& arcs) con
     std::reverse(arcs.begin(), arcs.end());
 }
 
+CountedDistances::CountedDistances(const ArcGraph& graph, const std::vector<double>& multipliers,
+                                   std::vector<Counted> counted)
+    : graph_(graph), multipliers_(multipliers), counted_(std::move(counted)) {
+    for (const Counted& c : counted_) {
+        const auto t = static_cast<std::size_t>(c.type);
+        multipliers_[t] = 0;
+        capacity_.push_back(graph.limit[t] / c.grain);
+        stride_.push_back(states_);
+        states_ *= static_cast<std::size_t>(capacity_.back()) + 1;
+    }
+    const auto positions = static_cast<std::size_t>(graph.layers) + 1;
+    best_.assign(positions * states_, {kInfinity, kInfinity, -1});
+    std::fill(best_.end() - static_cast<std::ptrdiff_t>(states_), best_.end(), Best{0, 0, -1});
+    for (std::size_t i = graph.arcs.size(); i-- > 0;) {
+        const Arc& arc = graph.arcs[i];
+        settle(arc, arc.cost + multipliers_[static_cast<std::size_t>(arc.type)] * static_cast<double>(arc.units));
+    }
+}
+
+// State s counts the units left: an arc of a counted type leads from s to s less its units.
+void CountedDistances::settle(const Arc& arc, double own) {
+    Best* from = &best_[static_cast<std::size_t>(arc.first) * states_];
+    const Best* to = &best_[static_cast<std::size_t>(arc.end) * states_];
+    std::size_t shift = 0, stride = 1, capacity = 0, units = 0;
+    for (std::size_t c = 0; c < counted_.size(); ++c) {
+        if (counted_[c].type != arc.type) continue;
+        stride = stride_[c];
+        capacity = static_cast<std::size_t>(capacity_[c]);
+        units = static_cast<std::size_t>(arc.units / counted_[c].grain);
+        if (units > capacity) return;
+        shift = units * stride;
+    }
+    const std::size_t block = stride * (capacity + 1);
+    for (std::size_t base = 0; base < states_; base += block) {
+        for (std::size_t s = base + shift; s < base + block; ++s) {
+            const Best& after = to[s - shift];
+            const double value = own + (after.type == arc.type ? after.second : after.first);
+            Best& b = from[s];
+            if (value >= b.second) continue;
+            if (b.type == arc.type) {
+                if (value < b.first) b.first = value;
+            } else if (value < b.first) {
+                b.second = b.first;
+                b.first = value;
+                b.type = arc.type;
+            } else {
+                b.second = value;
+            }
+        }
+    }
+}
+
+double CountedDistances::remaining(int position, int type, const std::int64_t* used) const {
+    std::size_t state = 0;
+    double priced = 0;
+    for (std::size_t c = 0; c < counted_.size(); ++c) {
+        const auto t = static_cast<std::size_t>(counted_[c].type);
+        state += static_cast<std::size_t>((graph_.limit[t] - used[t]) / counted_[c].grain) * stride_[c];
+    }
+    for (std::size_t t = 0; t < multipliers_.size(); ++t)
+        priced += multipliers_[t] * static_cast<double>(used[t] - graph_.limit[t]);
+    const Best& b = best_[static_cast<std::size_t>(position) * states_ + state];
+    return priced + (b.type == type ? b.second : b.first);
+}
+
 namespace {
 
 struct Label {
@@ -92,9 +157,9 @@ struct Later {
     }
 };
 
-// The types whose limit some chain of the graph could break: only those need to be compared.
-std::vector<int> binding_types(const ArcGraph& graph) {
-    std::vector<int> types;
+// The most units of each type that some chain of the graph takes.
+std::vector<double> most_units(const ArcGraph& graph) {
+    std::vector<double> result;
     std::vector<double> most(static_cast<std::size_t>(graph.layers) + 1);
     for (int t = 0; t < graph.types; ++t) {
         std::fill(most.begin(), most.end(), 0.0);
@@ -104,28 +169,49 @@ std::vector<int> binding_types(const ArcGraph& graph) {
             double& m = most[static_cast<std::size_t>(arc.first)];
             m = std::max(m, own + most[static_cast<std::size_t>(arc.end)]);
         }
-        if (most[0] > static_cast<double>(graph.limit[static_cast<std::size_t>(t)])) types.push_back(t);
+        result.push_back(most[0]);
     }
-    return types;
+    return result;
 }
+
+// What a label search knows of an expanded label, packed for comparison: cost, then the units used
+// of the types whose limit can bind.
+class Frontier {
+  public:
+    explicit Frontier(std::size_t width) : width_(width) {}
+    bool dominates(const double* entry) const {
+        for (std::size_t i = 0; i < entries_.size(); i += width_) {
+            std::size_t s = 0;
+            while (s < width_ && entries_[i + s] <= entry[s]) ++s;
+            if (s == width_) return true;
+        }
+        return false;
+    }
+    void add(const double* entry) { entries_.insert(entries_.end(), entry, entry + width_); }
+
+  private:
+    std::size_t width_;
+    std::vector<double> entries_;
+};
 
 class LabelSearch {
   public:
-    LabelSearch(const ArcGraph& graph, const Relaxation& relaxation, double cutoff)
-        : graph_(graph),
-          multipliers_(relaxation.multipliers),
+    LabelSearch(const ArcGraph& graph, std::vector<double> multipliers, double cutoff, std::int64_t table_budget,
+                bool any)
+        : any_(any),
+          graph_(graph),
+          types_(static_cast<std::size_t>(graph.types)),
+          multipliers_(std::move(multipliers)),
           cutoff_(cutoff),
-          binding_(binding_types(graph)),
-          expanded_(static_cast<std::size_t>((graph.layers + 1) * graph.types)),
           queue_(Later{labels_}) {
-        multipliers_.resize(static_cast<std::size_t>(graph.types), 0.0);
+        multipliers_.resize(types_, 0.0);
+        const std::vector<double> most = most_units(graph);
+        for (std::size_t t = 0; t < types_; ++t)
+            if (most[t] > static_cast<double>(graph.limit[t])) binding_.push_back(t);
+        frontiers_.assign(static_cast<std::size_t>(graph.layers + 1) * types_, Frontier(binding_.size() + 1));
+        entry_.resize(binding_.size() + 1);
+        choose_tables(table_budget);
         guided_.backward(graph, multipliers_);
-        plain_.backward(graph, std::vector<double>(multipliers_.size(), 0.0));
-        for (std::size_t t = 0; t < multipliers_.size(); ++t)
-            credit_ += multipliers_[t] * static_cast<double>(graph.limit[t]);
-        slot_.assign(static_cast<std::size_t>(graph.types), -1);
-        for (std::size_t s = 0; s < binding_.size(); ++s)
-            slot_[static_cast<std::size_t>(binding_[s])] = static_cast<int>(s);
     }
 
     ChainResult run(std::int64_t cap) {
@@ -139,70 +225,98 @@ class LabelSearch {
             queue_.pop();
             if (label.position == graph_.layers)
                 return {ChainResult::End::kOptimal, label.cost, chain_of(i), count};
-            if (dominated(i)) continue;
+            if (label.type >= 0) {
+                pack(i);
+                Frontier& frontier =
+                    frontiers_[static_cast<std::size_t>(label.position) * types_ + static_cast<std::size_t>(label.type)];
+                if (frontier.dominates(entry_.data())) continue;
+                frontier.add(entry_.data());
+            }
             ++count;
-            if (label.type >= 0) bucket(label).push_back(i);
             expand(i);
+            if (any_ && labels_.back().position == graph_.layers)
+                return {ChainResult::End::kOptimal, labels_.back().cost, chain_of(labels_.size() - 1), count};
         }
         return {ChainResult::End::kAboveCutoff, std::max(skipped_, cutoff_), {}, count};
     }
 
   private:
-    using Units = std::int64_t;
+    // One table that counts as many of the scarcest types together as the budget allows, and one
+    // for each other type on its own.
+    void choose_tables(std::int64_t budget) {
+        const auto arcs = std::max<std::int64_t>(1, static_cast<std::int64_t>(graph_.arcs.size()));
+        const std::int64_t states = budget / arcs;
+        if (states < 4) return;
+        std::vector<std::size_t> scarce = binding_;
+        std::sort(scarce.begin(), scarce.end(),
+                  [this](std::size_t x, std::size_t y) { return graph_.limit[x] < graph_.limit[y]; });
+        std::vector<CountedDistances::Counted> together;
+        std::int64_t product = 1;
+        for (const std::size_t t : scarce) {
+            const std::int64_t size = graph_.limit[t] + 1;
+            if (size <= states / product) {
+                together.push_back({static_cast<int>(t), 1});
+                product *= size;
+            } else {
+                const std::int64_t grain = 1 + graph_.limit[t] / std::min<std::int64_t>(states, 1024);
+                tables_.emplace_back(graph_, multipliers_, std::vector<CountedDistances::Counted>{{static_cast<int>(t), grain}});
+            }
+        }
+        if (!together.empty()) tables_.emplace_back(graph_, multipliers_, together);
+    }
 
     void push_root() {
-        labels_.push_back({0, 0, -1, -1, 0, -1});
-        used_.resize(binding_.size(), 0);
-        reduced_.push_back(0);
+        used_.resize(types_, 0);
+        double bound = guided_.total(0);
+        for (std::size_t t = 0; t < types_; ++t)
+            bound -= multipliers_[t] * static_cast<double>(graph_.limit[t]);
+        for (const auto& table : tables_) bound = std::max(bound, table.remaining(0, -1, used_.data()));
+        labels_.push_back({bound, 0, -1, -1, 0, -1});
         queue_.push(0);
     }
 
-    std::vector<std::size_t>& bucket(const Label& label) {
-        return expanded_[static_cast<std::size_t>(label.position * graph_.types + label.type)];
-    }
-
-    bool dominated(std::size_t i) {
-        const Label& label = labels_[i];
-        if (label.type < 0) return false;
-        const Units* mine = &used_[i * binding_.size()];
-        for (const std::size_t j : bucket(label)) {
-            if (labels_[j].cost > label.cost) continue;
-            const Units* other = &used_[j * binding_.size()];
-            bool all = true;
-            for (std::size_t s = 0; s < binding_.size() && all; ++s) all = other[s] <= mine[s];
-            if (all) return true;
-        }
-        return false;
+    void pack(std::size_t i) {
+        entry_[0] = labels_[i].cost;
+        for (std::size_t s = 0; s < binding_.size(); ++s)
+            entry_[s + 1] = static_cast<double>(used_[i * types_ + binding_[s]]);
     }
 
     void expand(std::size_t i) {
         const Label from = labels_[i];
         const auto a = static_cast<std::size_t>(from.position);
+        const std::size_t at = used_.size();
+        used_.resize(at + types_);
         for (std::size_t e = graph_.begin[a]; e < graph_.begin[a + 1]; ++e) {
             const Arc& arc = graph_.arcs[e];
             if (arc.type == from.type) continue;
             const auto t = static_cast<std::size_t>(arc.type);
-            const int slot = slot_[t];
-            if (slot >= 0 && used_[i * binding_.size() + static_cast<std::size_t>(slot)] + arc.units > graph_.limit[t])
-                continue;
+            std::int64_t* used = &used_[labels_.size() * types_];
+            std::copy_n(&used_[i * types_], types_, used);
+            used[t] += arc.units;
+            if (used[t] > graph_.limit[t]) continue;
             const double cost = from.cost + arc.cost;
-            const double reduced = reduced_[i] + arc.cost + multipliers_[t] * static_cast<double>(arc.units);
-            const double bound =
-                std::max({from.bound, reduced + guided_.without(arc.end, arc.type) - credit_,
-                          cost + plain_.without(arc.end, arc.type)});
+            const double bound = std::max(from.bound, bound_of(arc, cost, used));
             if (bound >= cutoff_) {
                 if (bound < skipped_) skipped_ = bound;
                 continue;
             }
             labels_.push_back({bound, cost, static_cast<std::int64_t>(e), static_cast<std::int64_t>(i), arc.end, arc.type});
-            reduced_.push_back(reduced);
-            const std::size_t at = used_.size();
-            used_.resize(at + binding_.size());
-            std::copy_n(used_.begin() + static_cast<std::ptrdiff_t>(i * binding_.size()), binding_.size(),
-                        used_.begin() + static_cast<std::ptrdiff_t>(at));
-            if (slot >= 0) used_[at + static_cast<std::size_t>(slot)] += arc.units;
             queue_.push(labels_.size() - 1);
+            used_.resize((labels_.size() + 1) * types_);
+            if (any_ && arc.end == graph_.layers) break;
         }
+        used_.resize(labels_.size() * types_);
+    }
+
+    double bound_of(const Arc& arc, double cost, const std::int64_t* used) const {
+        double bound = cost + guided_.without(arc.end, arc.type);
+        for (std::size_t t = 0; t < types_; ++t)
+            bound += multipliers_[t] * static_cast<double>(used[t] - graph_.limit[t]);
+        for (const auto& table : tables_) {
+            if (bound >= cutoff_) return bound;
+            bound = std::max(bound, cost + table.remaining(arc.end, arc.type, used));
+        }
+        return bound;
     }
 
     std::vector<std::size_t> chain_of(std::size_t i) const {
@@ -214,23 +328,39 @@ class LabelSearch {
         return chain;
     }
 
+    bool any_;  // the first chain that is found will do
     const ArcGraph& graph_;
+    std::size_t types_;
     std::vector<double> multipliers_;
-    double cutoff_, credit_ = 0, skipped_ = kInfinity;
-    std::vector<int> binding_, slot_;
-    Distances guided_, plain_;
+    double cutoff_, skipped_ = kInfinity;
+    std::vector<std::size_t> binding_;
+    Distances guided_;
+    std::vector<CountedDistances> tables_;
     std::vector<Label> labels_;
-    std::vector<double> reduced_;
-    std::vector<Units> used_;
-    std::vector<std::vector<std::size_t>> expanded_;
+    std::vector<std::int64_t> used_;  // [label, type]
+    std::vector<Frontier> frontiers_;
+    std::vector<double> entry_;
     std::priority_queue<std::size_t, std::vector<std::size_t>, Later> queue_;
 };
 
 }  // namespace
 
 ChainResult cheapest_chain(const ArcGraph& graph, const Relaxation& relaxation, double cutoff,
-                           std::int64_t label_cap) {
-    return LabelSearch(graph, relaxation, cutoff).run(label_cap);
+                           std::int64_t label_cap, std::int64_t table_budget) {
+    return LabelSearch(graph, relaxation.multipliers, cutoff, table_budget, false).run(label_cap);
+}
+
+ChainResult any_chain(ArcGraph graph, const Relaxation& relaxation, std::int64_t label_cap,
+                      std::int64_t table_budget) {
+    // A share is a price on units too. With no other cost, labels compare by their units alone.
+    std::vector<double> multipliers = relaxation.multipliers;
+    double scale = 0;
+    for (std::size_t t = 0; t < multipliers.size(); ++t) {
+        multipliers[t] += 1 / static_cast<double>(graph.limit[t]);
+        scale += multipliers[t] * static_cast<double>(graph.limit[t]);
+    }
+    for (Arc& arc : graph.arcs) arc.cost = 0;
+    return LabelSearch(graph, std::move(multipliers), 1e-9 * scale, table_budget, true).run(label_cap);
 }
 
 }  // namespace heterps::planning

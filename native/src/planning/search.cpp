@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace heterps::planning {
@@ -13,6 +14,9 @@ constexpr double kProof = 1e-9;            // relative: costs closer than this c
 constexpr double kNarrow = 1e-4;
 constexpr int kFirstIterations = 120;      // of the relaxation, at the first interval
 constexpr int kIterations = 25;            // and at each later one
+constexpr std::int64_t kTableBudget = 2'000'000;
+constexpr std::int64_t kFeasibilityTable = 20'000'000;
+constexpr std::int64_t kFeasibilityLabels = 100'000;
 constexpr std::int64_t kFirstLabels = 2000;
 constexpr std::int64_t kMostLabels = 4'000'000;
 
@@ -59,6 +63,12 @@ void Search::list_candidates() {
                 candidates_.push_back({a, b, t});
 }
 
+std::vector<std::int32_t> Search::all_candidates() const {
+    std::vector<std::int32_t> ids(candidates_.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    return ids;
+}
+
 // Bounds on the period: `high_` is never worth exceeding, and nothing is faster than `low_`
 // unless it takes no time at all.
 void Search::start() {
@@ -81,8 +91,8 @@ void Search::start() {
 
 // Whether a plan exists whose every stage takes no time: it costs nothing.
 bool Search::free_plan() {
-    std::vector<std::int32_t> assignment;
-    if (!within_limits(0, assignment)) return false;
+    std::vector<std::int32_t> assignment, candidates = all_candidates();
+    if (!within_limits(0, candidates, assignment)) return false;
     offer(assignment.data());
     return best_.cost == 0;
 }
@@ -172,7 +182,7 @@ void Search::process(Interval interval) {
         chain = relaxation.chain;
     } else {
         const ArcGraph smaller = graph_at(interval.low, interval.high, ids, settled);
-        const ChainResult result = cheapest_chain(smaller, relaxation, cutoff() - fixed, interval.label_cap);
+        const ChainResult result = cheapest_chain(smaller, relaxation, cutoff() - fixed, interval.label_cap, kTableBudget);
         statistics_.labels += result.labels;
         statistics_.work += result.labels * 20;
         bound = std::max(bound, result.bound + fixed);
@@ -217,8 +227,7 @@ bool Search::run(std::int64_t work) {
     if (!started_) {
         start();
         if (free_plan()) return true;
-        auto all = std::make_shared<std::vector<std::int32_t>>(candidates_.size());
-        for (std::size_t i = 0; i < all->size(); ++i) (*all)[i] = static_cast<std::int32_t>(i);
+        auto all = std::make_shared<const std::vector<std::int32_t>>(all_candidates());
         if (std::isfinite(low_) && low_ <= high_ * (1 + kSlack))
             open_.push({std::min(low_, high_), high_, 0, all, {}, kFirstLabels});
     }
@@ -235,51 +244,57 @@ bool Search::run(std::int64_t work) {
     return open_.empty();
 }
 
-bool Search::within_limits(double period, std::vector<std::int32_t>& assignment) {
-    ArcGraph graph;
-    graph.layers = model_.layers();
-    graph.types = model_.types();
-    for (int t = 0; t < graph.types; ++t) graph.limit.push_back(std::max<std::int64_t>(1, model_.limit(t)));
-    for (std::size_t i = 0; i < candidates_.size(); ++i) {
-        const Candidate& c = candidates_[i];
-        const std::int64_t k = model_.min_units(model_.stage(c.first, c.end, c.type), c.type, period);
-        if (k == 0) continue;
-        const double share = static_cast<double>(k) / static_cast<double>(model_.limit(c.type));
-        graph.arcs.push_back({c.first, c.end, c.type, static_cast<std::int32_t>(i), k, share});
-    }
-    graph.index();
+// Whether some chain of the candidates keeps the period within the limits. Drops the candidates that
+// no such chain can use, at this period or at any shorter one.
+bool Search::within_limits(double period, std::vector<std::int32_t>& candidates,
+                           std::vector<std::int32_t>& assignment) {
+    ArcGraph graph = share_graph(period, candidates);
     // A chain within the limits takes at most one whole share of each type.
     const double most = graph.types * (1 + 1e-9) + 1e-9;
     Relaxation relaxation;
     std::vector<std::size_t> within;
-    relax(graph, most, 60, relaxation, [&](const auto& chain) { if (within.empty()) within = chain; });
+    relax(graph, most, kFirstIterations, relaxation, [&](const auto& chain) {
+        if (within.empty()) within = chain;
+    });
+    statistics_.work += static_cast<std::int64_t>(graph.arcs.size()) * kFirstIterations;
     if (within.empty()) {
         if (relaxation.bound >= most) return false;
-        ChainResult result = cheapest_chain(graph, relaxation, most, kMostLabels);
+        graph = share_graph(period, kept(graph, relaxation, most));
+        const ChainResult result = any_chain(graph, relaxation, kFeasibilityLabels, kFeasibilityTable);
         statistics_.labels += result.labels;
         if (result.end != ChainResult::End::kOptimal) return false;
         within = result.chain;
     }
     assignment = assignment_of(graph, within);
+    if (!relaxation.exact) candidates = kept(graph, relaxation, most);
     return true;
+}
+
+ArcGraph Search::share_graph(double period, const std::vector<std::int32_t>& candidates) const {
+    ArcGraph graph = graph_at(period, period, candidates, true);
+    for (Arc& arc : graph.arcs)
+        arc.cost = static_cast<double>(arc.units) / static_cast<double>(model_.limit(arc.type));
+    return graph;
 }
 
 double Search::shortest_period(std::vector<std::int32_t>& assignment) {
     if (!started_) start();
-    std::vector<std::int32_t> found;
-    if (within_limits(0, found)) {
+    std::vector<std::int32_t> found, alive = all_candidates(), nothing = alive;
+    if (within_limits(0, nothing, found)) {
         assignment = found;
         return 0;
     }
     double slowest = 0;
     for (const auto& c : candidates_) slowest = std::max(slowest, model_.stage(c.first, c.end, c.type).period(1));
-    if (!std::isfinite(low_) || !within_limits(slowest, found)) return kInfinity;
+    if (!std::isfinite(low_) || !within_limits(slowest, alive, found)) return kInfinity;
     double low = low_, high = provisioner_.fastest(found.data(), units_);
     assignment = found;
     while (high > low * (1 + 4 * kSlack)) {
         const double middle = std::sqrt(low * high);
         if (middle <= low || middle >= high) break;
-        if (within_limits(middle, found)) {
+        std::vector<std::int32_t> fewer = alive;
+        if (within_limits(middle, fewer, found)) {
+            alive = std::move(fewer);
             high = provisioner_.fastest(found.data(), units_);
             assignment = found;
         } else {

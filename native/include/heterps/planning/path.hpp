@@ -62,6 +62,38 @@ struct Relaxation {
 template <class Seen>
 void relax(const ArcGraph& graph, double cutoff, int iterations, Relaxation& relaxation, Seen seen);
 
+// Backward distances that count the units left of some types exactly, where `Distances` only prices
+// them: a stronger bound on what is still to be paid.
+class CountedDistances {
+  public:
+    // Units of a counted type are taken in steps of its `grain`, rounded in favour of the chain.
+    struct Counted {
+        int type;
+        std::int64_t grain;
+    };
+    CountedDistances(const ArcGraph& graph, const std::vector<double>& multipliers,
+                     std::vector<Counted> counted);
+
+    // A lower bound on the cost of completing from `position`, given the units used so far per type
+    // and the type of the stage before (-1: none).
+    double remaining(int position, int type, const std::int64_t* used) const;
+
+  private:
+    struct Best {
+        double first, second;
+        std::int32_t type;
+    };
+    void settle(const Arc& arc, double own);
+
+    const ArcGraph& graph_;
+    std::vector<double> multipliers_;  // zero for counted types
+    std::vector<Counted> counted_;
+    std::vector<std::int64_t> capacity_;
+    std::vector<std::size_t> stride_;
+    std::size_t states_ = 1;
+    std::vector<Best> best_;  // [position, state]
+};
+
 struct ChainResult {
     enum class End { kOptimal, kAboveCutoff, kCapped } end;
     double bound;                     // of every chain within the limits
@@ -69,9 +101,15 @@ struct ChainResult {
     std::int64_t labels;              // expanded
 };
 
-// Exact: best-first over labels (cost, units used per type) with dominance, guided by `relaxation`.
+// Exact: best-first over labels (cost, units used per type) with dominance, guided by `relaxation`
+// and by counted distances as far as `table_budget` (arcs times states) allows.
 ChainResult cheapest_chain(const ArcGraph& graph, const Relaxation& relaxation, double cutoff,
-                           std::int64_t label_cap);
+                           std::int64_t label_cap, std::int64_t table_budget);
+
+// Any chain within the limits ("optimal"), or that there is none ("above cutoff"). The arcs' costs
+// must be their shares of the limits; they and the relaxation only guide the search.
+ChainResult any_chain(ArcGraph graph, const Relaxation& relaxation, std::int64_t label_cap,
+                      std::int64_t table_budget);
 
 }  // namespace heterps::planning
 

@@ -65,7 +65,10 @@ class Search {
                       bool settled) const;
     std::vector<std::int32_t> kept(const ArcGraph& graph, const Relaxation& relaxation, double slack) const;
     void offer_chain(const ArcGraph& graph, const std::vector<std::size_t>& chain);
-    bool within_limits(double period, std::vector<std::int32_t>& assignment);
+    bool within_limits(double period, std::vector<std::int32_t>& candidates,
+                       std::vector<std::int32_t>& assignment);
+    ArcGraph share_graph(double period, const std::vector<std::int32_t>& candidates) const;
+    std::vector<std::int32_t> all_candidates() const;
     static std::vector<std::int32_t> assignment_of(const ArcGraph& graph, const std::vector<std::size_t>& chain);
 
     const Model& model_;
