@@ -67,6 +67,17 @@ void provision(const Problem& problem, Assignments assignments, Out<std::int32_t
     }
 }
 
+// An error in the test ends the search too; it must not unwind through half a step.
+bool asked_to_stop(const nb::object& stop) {
+    nb::gil_scoped_acquire acquire;
+    try {
+        return nb::cast<bool>(stop());
+    } catch (nb::python_error& error) {
+        error.discard_as_unraisable("heterps.planning: the stop test");
+        return true;
+    }
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -102,16 +113,21 @@ NB_MODULE(_native, m) {
                      better |= self.offer(assignments.data() + i * assignments.shape(1));
                  return better;
              }, nb::arg("problem"), nb::arg("assignments").noconvert())
-        .def("run", &Search::run, nb::arg("work"), nb::call_guard<nb::gil_scoped_release>())
-        .def("shortest_period", [](Search& self) {
+        .def("run", [](Search& self, std::int64_t work, nb::object stop) {
+                 std::function<bool()> test;
+                 if (!stop.is_none()) test = [&stop] { return asked_to_stop(stop); };
+                 nb::gil_scoped_release release;
+                 return self.run(work, std::move(test));
+             }, nb::arg("work"), nb::arg("stop") = nb::none())
+        .def("shortest_period", [](Search& self, double precision, std::int64_t label_cap) {
                  std::vector<std::int32_t> assignment;
                  double period;
                  {
                      nb::gil_scoped_release release;
-                     period = self.shortest_period(assignment);
+                     period = self.shortest_period(assignment, precision, label_cap);
                  }
                  return nb::make_tuple(period, assignment);
-             })
+             }, nb::arg("precision") = 0.0, nb::arg("label_cap") = 100'000)
         .def_prop_ro("found", &Search::found)
         .def_prop_ro("cost", &Search::cost)
         .def_prop_ro("lower_bound", &Search::lower_bound)

@@ -1,1 +1,112 @@
-"""HeterPS."""
+"""HeterPS: train a model on mixed hardware for the smallest bill that meets a throughput floor.
+
+What is listed in ``__all__`` is public. It is loaded when it is first used, so that importing the
+package stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heterps.api import load_problem, plan
+    from heterps.errors import (
+        HeterPSError,
+        InfeasibleError,
+        InputError,
+        MissingExtraError,
+        NoPlanFoundError,
+        PolicyError,
+        UnknownNameError,
+    )
+    from heterps.job.load import load_job
+    from heterps.job.resources import Cluster, ResourceType
+    from heterps.job.spec import Job, Workload
+    from heterps.planning.cost_model import Cost, StageCost, evaluate
+    from heterps.planning.explain import Explanation, explain
+    from heterps.planning.frontier import Frontier, frontier
+    from heterps.planning.plan import Plan
+    from heterps.planning.problem import Problem
+    from heterps.planning.profile import Profile
+    from heterps.planning.provisioning import provision
+    from heterps.planning.schedulers import METHODS, make_scheduler
+    from heterps.planning.schedulers.base import Progress, Scheduler
+
+    __version__: str
+
+_PLACES = {
+    "heterps.api": ("load_problem", "plan"),
+    "heterps.errors": (
+        "HeterPSError",
+        "InfeasibleError",
+        "InputError",
+        "MissingExtraError",
+        "NoPlanFoundError",
+        "PolicyError",
+        "UnknownNameError",
+    ),
+    "heterps.job.load": ("load_job",),
+    "heterps.job.resources": ("Cluster", "ResourceType"),
+    "heterps.job.spec": ("Job", "Workload"),
+    "heterps.planning.cost_model": ("Cost", "StageCost", "evaluate"),
+    "heterps.planning.explain": ("Explanation", "explain"),
+    "heterps.planning.frontier": ("Frontier", "frontier"),
+    "heterps.planning.plan": ("Plan",),
+    "heterps.planning.problem": ("Problem",),
+    "heterps.planning.profile": ("Profile",),
+    "heterps.planning.provisioning": ("provision",),
+    "heterps.planning.schedulers": ("METHODS", "make_scheduler"),
+    "heterps.planning.schedulers.base": ("Progress", "Scheduler"),
+}
+_MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
+
+__all__ = [
+    "METHODS",
+    "Cluster",
+    "Cost",
+    "Explanation",
+    "Frontier",
+    "HeterPSError",
+    "InfeasibleError",
+    "InputError",
+    "Job",
+    "MissingExtraError",
+    "NoPlanFoundError",
+    "Plan",
+    "PolicyError",
+    "Problem",
+    "Profile",
+    "Progress",
+    "ResourceType",
+    "Scheduler",
+    "StageCost",
+    "UnknownNameError",
+    "Workload",
+    "__version__",
+    "evaluate",
+    "explain",
+    "frontier",
+    "load_job",
+    "load_problem",
+    "make_scheduler",
+    "plan",
+    "provision",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("heterps")
+    elif name in _MODULE_OF:
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    else:
+        raise AttributeError(f"module 'heterps' has no attribute '{name}'")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

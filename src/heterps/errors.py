@@ -1,11 +1,12 @@
 """Every error a person can meet.
 
-    HeterPSError
-    ├── InputError            a field of a file or an argument is wrong; carries its path
-    │   └── UnknownNameError  a name that is not among the known ones; suggests the nearest
-    ├── InfeasibleError       no plan keeps the constraints; carries the reason and what is reachable
-    ├── MissingExtraError     an optional dependency is not installed
-    └── PolicyError           a saved scheduling policy cannot be used
+HeterPSError
+├── InputError            a field of a file or an argument is wrong; carries its path
+│   └── UnknownNameError  a name that is not among the known ones; suggests the nearest
+├── InfeasibleError       no plan keeps the constraints; carries the reason and what is reachable
+├── NoPlanFoundError      a method gave up though plans may exist; another method can decide
+├── MissingExtraError     an optional dependency is not installed
+└── PolicyError           a saved scheduling policy cannot be used
 """
 
 from __future__ import annotations
@@ -51,6 +52,18 @@ class InfeasibleError(HeterPSError):
         self.reason = reason
         self.detail = detail
         self.max_throughput = max_throughput
+
+
+class NoPlanFoundError(HeterPSError):
+    """A method that proves nothing found no plan, though the problem has one."""
+
+    def __init__(self, method: str, evaluations: int) -> None:
+        super().__init__(
+            f"{method} found no feasible plan in {evaluations} evaluations, which proves nothing: "
+            "method 'auto' or 'exact' can decide"
+        )
+        self.method = method
+        self.evaluations = evaluations
 
 
 class MissingExtraError(HeterPSError):

@@ -141,6 +141,8 @@ double CountedDistances::remaining(int position, int type, const std::int64_t* u
 
 namespace {
 
+constexpr std::int64_t kLabelWork = 500;  // elementary steps that a label takes, about
+
 struct Label {
     double bound, cost;
     std::int64_t arc, parent;
@@ -196,9 +198,9 @@ class Frontier {
 
 class LabelSearch {
   public:
-    LabelSearch(const ArcGraph& graph, std::vector<double> multipliers, double cutoff, std::int64_t table_budget,
-                bool any)
-        : any_(any),
+    LabelSearch(const ArcGraph& graph, std::vector<double> multipliers, double cutoff, const Effort& effort, bool any)
+        : effort_(effort),
+          any_(any),
           graph_(graph),
           types_(static_cast<std::size_t>(graph.types)),
           multipliers_(std::move(multipliers)),
@@ -210,21 +212,29 @@ class LabelSearch {
             if (most[t] > static_cast<double>(graph.limit[t])) binding_.push_back(t);
         frontiers_.assign(static_cast<std::size_t>(graph.layers + 1) * types_, Frontier(binding_.size() + 1));
         entry_.resize(binding_.size() + 1);
-        choose_tables(table_budget);
+        choose_tables(effort.table_budget);
         guided_.backward(graph, multipliers_);
     }
 
-    ChainResult run(std::int64_t cap) {
+    ChainResult run() {
+        ChainResult result = search();
+        result.work = table_work_ + result.labels * kLabelWork;
+        return result;
+    }
+
+  private:
+    ChainResult search() {
         std::int64_t count = 0;
         push_root();
         while (!queue_.empty()) {
             const std::size_t i = queue_.top();
             const Label label = labels_[i];
-            if (label.bound >= cutoff_) return {ChainResult::End::kAboveCutoff, label.bound, {}, count};
-            if (count >= cap) return {ChainResult::End::kCapped, label.bound, {}, count};
+            if (label.bound >= cutoff_) return {ChainResult::End::kAboveCutoff, label.bound, {}, count, 0};
+            if (count >= effort_.label_cap || (count % 4096 == 4095 && effort_.stop && effort_.stop()))
+                return {ChainResult::End::kCapped, label.bound, {}, count, 0};
             queue_.pop();
             if (label.position == graph_.layers)
-                return {ChainResult::End::kOptimal, label.cost, chain_of(i), count};
+                return {ChainResult::End::kOptimal, label.cost, chain_of(i), count, 0};
             if (label.type >= 0) {
                 pack(i);
                 Frontier& frontier =
@@ -235,12 +245,11 @@ class LabelSearch {
             ++count;
             expand(i);
             if (any_ && labels_.back().position == graph_.layers)
-                return {ChainResult::End::kOptimal, labels_.back().cost, chain_of(labels_.size() - 1), count};
+                return {ChainResult::End::kOptimal, labels_.back().cost, chain_of(labels_.size() - 1), count, 0};
         }
-        return {ChainResult::End::kAboveCutoff, std::max(skipped_, cutoff_), {}, count};
+        return {ChainResult::End::kAboveCutoff, std::max(skipped_, cutoff_), {}, count, 0};
     }
 
-  private:
     // One table that counts as many of the scarcest types together as the budget allows, and one
     // for each other type on its own.
     void choose_tables(std::int64_t budget) {
@@ -260,8 +269,10 @@ class LabelSearch {
             } else {
                 const std::int64_t grain = 1 + graph_.limit[t] / std::min<std::int64_t>(states, 1024);
                 tables_.emplace_back(graph_, multipliers_, std::vector<CountedDistances::Counted>{{static_cast<int>(t), grain}});
+                table_work_ += arcs * (graph_.limit[t] / grain + 1);
             }
         }
+        if (!together.empty()) table_work_ += arcs * product;
         if (!together.empty()) tables_.emplace_back(graph_, multipliers_, together);
     }
 
@@ -328,11 +339,13 @@ class LabelSearch {
         return chain;
     }
 
+    const Effort& effort_;
     bool any_;  // the first chain that is found will do
     const ArcGraph& graph_;
     std::size_t types_;
     std::vector<double> multipliers_;
     double cutoff_, skipped_ = kInfinity;
+    std::int64_t table_work_ = 0;
     std::vector<std::size_t> binding_;
     Distances guided_;
     std::vector<CountedDistances> tables_;
@@ -346,12 +359,11 @@ class LabelSearch {
 }  // namespace
 
 ChainResult cheapest_chain(const ArcGraph& graph, const Relaxation& relaxation, double cutoff,
-                           std::int64_t label_cap, std::int64_t table_budget) {
-    return LabelSearch(graph, relaxation.multipliers, cutoff, table_budget, false).run(label_cap);
+                           const Effort& effort) {
+    return LabelSearch(graph, relaxation.multipliers, cutoff, effort, false).run();
 }
 
-ChainResult any_chain(ArcGraph graph, const Relaxation& relaxation, std::int64_t label_cap,
-                      std::int64_t table_budget) {
+ChainResult any_chain(ArcGraph graph, const Relaxation& relaxation, const Effort& effort) {
     // A share is a price on units too. With no other cost, labels compare by their units alone.
     std::vector<double> multipliers = relaxation.multipliers;
     double scale = 0;
@@ -360,7 +372,7 @@ ChainResult any_chain(ArcGraph graph, const Relaxation& relaxation, std::int64_t
         scale += multipliers[t] * static_cast<double>(graph.limit[t]);
     }
     for (Arc& arc : graph.arcs) arc.cost = 0;
-    return LabelSearch(graph, std::move(multipliers), 1e-9 * scale, table_budget, true).run(label_cap);
+    return LabelSearch(graph, std::move(multipliers), 1e-9 * scale, effort, true).run();
 }
 
 }  // namespace heterps::planning

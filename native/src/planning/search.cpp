@@ -16,9 +16,8 @@ constexpr int kFirstIterations = 120;      // of the relaxation, at the first in
 constexpr int kIterations = 25;            // and at each later one
 constexpr std::int64_t kTableBudget = 2'000'000;
 constexpr std::int64_t kFeasibilityTable = 20'000'000;
-constexpr std::int64_t kFeasibilityLabels = 100'000;
 constexpr std::int64_t kFirstLabels = 2000;
-constexpr std::int64_t kMostLabels = 4'000'000;
+constexpr std::int64_t kMostLabels = 8'000'000;
 
 std::uint64_t hash_of(const std::int32_t* assignment, int layers) {
     std::uint64_t h = 0x9e3779b97f4a7c15ULL;
@@ -182,9 +181,9 @@ void Search::process(Interval interval) {
         chain = relaxation.chain;
     } else {
         const ArcGraph smaller = graph_at(interval.low, interval.high, ids, settled);
-        const ChainResult result = cheapest_chain(smaller, relaxation, cutoff() - fixed, interval.label_cap, kTableBudget);
+        const ChainResult result = cheapest_chain(smaller, relaxation, cutoff() - fixed, {interval.label_cap, kTableBudget, stop_});
         statistics_.labels += result.labels;
-        statistics_.work += result.labels * 20;
+        statistics_.work += result.work;
         bound = std::max(bound, result.bound + fixed);
         if (result.end == ChainResult::End::kAboveCutoff) return;
         if (result.end == ChainResult::End::kCapped) {
@@ -223,7 +222,8 @@ void Search::process(Interval interval) {
     split(std::move(interval), bound, std::move(ids), std::move(relaxation.multipliers), high);
 }
 
-bool Search::run(std::int64_t work) {
+bool Search::run(std::int64_t work, std::function<bool()> stop) {
+    stop_ = std::move(stop);
     if (!started_) {
         start();
         if (free_plan()) return true;
@@ -241,7 +241,8 @@ bool Search::run(std::int64_t work) {
         open_.pop();
         process(std::move(interval));
     }
-    return open_.empty();
+    stop_ = {};
+    return open_.empty() && unresolved_ >= cutoff();
 }
 
 // Whether some chain of the candidates keeps the period within the limits. Drops the candidates that
@@ -260,8 +261,9 @@ bool Search::within_limits(double period, std::vector<std::int32_t>& candidates,
     if (within.empty()) {
         if (relaxation.bound >= most) return false;
         graph = share_graph(period, kept(graph, relaxation, most));
-        const ChainResult result = any_chain(graph, relaxation, kFeasibilityLabels, kFeasibilityTable);
+        const ChainResult result = any_chain(graph, relaxation, {feasibility_labels_, kFeasibilityTable, stop_});
         statistics_.labels += result.labels;
+        statistics_.work += result.work;
         if (result.end != ChainResult::End::kOptimal) return false;
         within = result.chain;
     }
@@ -277,7 +279,9 @@ ArcGraph Search::share_graph(double period, const std::vector<std::int32_t>& can
     return graph;
 }
 
-double Search::shortest_period(std::vector<std::int32_t>& assignment) {
+double Search::shortest_period(std::vector<std::int32_t>& assignment, double precision,
+                               std::int64_t label_cap) {
+    feasibility_labels_ = label_cap;
     if (!started_) start();
     std::vector<std::int32_t> found, alive = all_candidates(), nothing = alive;
     if (within_limits(0, nothing, found)) {
@@ -289,7 +293,7 @@ double Search::shortest_period(std::vector<std::int32_t>& assignment) {
     if (!std::isfinite(low_) || !within_limits(slowest, alive, found)) return kInfinity;
     double low = low_, high = provisioner_.fastest(found.data(), units_);
     assignment = found;
-    while (high > low * (1 + 4 * kSlack)) {
+    while (high > low * (1 + std::max(precision, 4 * kSlack))) {
         const double middle = std::sqrt(low * high);
         if (middle <= low || middle >= high) break;
         std::vector<std::int32_t> fewer = alive;

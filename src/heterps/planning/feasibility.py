@@ -11,10 +11,11 @@ from heterps.planning.kernel import STATUS
 from heterps.planning.problem import Problem
 
 
-def shortest_period(problem: Problem) -> float:
+def shortest_period(problem: Problem, precision: float = 0.0, label_cap: int = 100_000) -> float:
     """Seconds per batch of the fastest plan within limits and memory, whatever it costs; infinite
-    where no plan fits."""
-    return problem.kernel.search().shortest_period()[0]
+    where no plan fits. Some plan always keeps the period; where limits bind hard, ``label_cap``
+    bounds what is spent on looking for a slightly faster one."""
+    return problem.kernel.search().shortest_period(precision, label_cap)[0]
 
 
 def max_throughput(problem: Problem) -> float | None:
@@ -31,7 +32,7 @@ def why_infeasible(problem: Problem) -> InfeasibleError:
     for index, layer in enumerate(problem.profile.layers):
         if not layer.on:
             return InfeasibleError(
-                "layer", f"profile.layers[{index}] ('{layer.name}') has figures for no resource type"
+                "layer", f"profile.layers[{index}] ('{layer.name}') has figures for no type"
             )
     stuck = _stuck_at(problem)
     if stuck is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from heterps.planning import _native
 
 if TYPE_CHECKING:
     from heterps.planning.problem import Problem
+    from heterps.planning.profile import LayerOnType, SendFigures
 
 Assignments = NDArray[np.int32]
 STATUS = ("feasible", "layer", "memory", "limit", "throughput")
@@ -37,7 +39,8 @@ class Provisions:
 
     @property
     def feasible(self) -> NDArray[np.bool_]:
-        return self.status == 0
+        feasible: NDArray[np.bool_] = self.status == 0
+        return feasible
 
 
 class Kernel:
@@ -102,14 +105,14 @@ class Kernel:
         return tuple(self.problem.types[index] for index in assignment)
 
 
-def _entries(problem: Problem):  # type: ignore[no-untyped-def]
+def _entries(problem: Problem) -> Iterator[tuple[tuple[int, int], LayerOnType]]:
     for layer, entry in enumerate(problem.profile.layers):
         for index, name in enumerate(problem.types):
             if name in entry.on:
                 yield (layer, index), entry.on[name]
 
 
-def _send_entries(problem: Problem):  # type: ignore[no-untyped-def]
+def _send_entries(problem: Problem) -> Iterator[tuple[tuple[int, int], SendFigures]]:
     for layer, entry in enumerate(problem.profile.layers):
         for index, name in enumerate(problem.types):
             if name not in entry.on and name in entry.send:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from heterps.errors import InputError
 from heterps.job.fields import Amount, Count, Positive, Record, Text
 from heterps.planning.cost_model import Cost, StageCost, evaluate, stages_of
 from heterps.planning.problem import Problem
@@ -59,8 +60,8 @@ class Plan:
             total[stage.type] += stage.units
         return total
 
-    def named(self, method: str) -> Plan:
-        return replace(self, method=method)
+    def named(self, method: str, **changed: Any) -> Plan:
+        return replace(self, method=method, **changed)
 
     def as_document(self) -> dict[str, Any]:
         """The JSON form."""
@@ -118,9 +119,10 @@ class _PlanDocument(Record):
 
 
 def read_plan(problem: Problem, document: object, path: str = "plan") -> Plan:
-    """A plan from its JSON form; its figures are computed anew for ``problem``. Raises InputError."""
-    from heterps.errors import InputError
+    """A plan from its JSON form; its figures are computed anew for ``problem``.
 
+    Raises InputError.
+    """
     read = _PlanDocument.parse(document, path)
     problem.type_indices(read.assignment, f"{path}.assignment")
     expected = [(stage.first, stage.last, stage.type) for stage in stages_of(read.assignment)]
@@ -129,7 +131,7 @@ def read_plan(problem: Problem, document: object, path: str = "plan") -> Plan:
         raise InputError(f"{path}.stages", f"are {given}, but the assignment makes {expected}")
     for layer, name in enumerate(read.assignment):
         if name not in problem.profile.layers[layer].on:
-            raise InputError(f"{path}.assignment[{layer}]", f"the layer has no figures for '{name}'")
+            raise InputError(f"{path}.assignment[{layer}]", f"has no figures for '{name}'")
     return make_plan(
         problem,
         read.method,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from heterps.job.fields import Amount, Bytes, Positive, Record, Share, Text, _refuse
 
@@ -34,7 +34,7 @@ class LayerProfile(Record):
     input_bytes: Bytes
     weight_bytes: Bytes
     on: dict[str, LayerOnType]
-    send: dict[str, SendFigures] = {}
+    send: dict[str, SendFigures] = Field(default_factory=dict)
 
     @property
     def held_bytes(self) -> int | float:

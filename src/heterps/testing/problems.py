@@ -56,16 +56,18 @@ def random_problem(
     layers: tuple[int, int] = (24, 64),
     types: tuple[int, int] = (2, 8),
     limited: bool | None = None,
-    spread: float = 0.35,
+    floor: tuple[float, float] = (0.1, 0.6),
 ) -> Problem:
-    """A feasible problem. ``limited`` cuts each type that the optimum without limits uses to 60 %
-    of that use (by default every second seed); the floor is lowered where nothing else is
-    feasible."""
+    """A feasible problem. Its floor is a share of the largest reachable throughput. ``limited`` cuts
+    each type that the optimum without limits uses to 60 % of that use (by default every second
+    seed); the floor is lowered where nothing else is feasible."""
     rng = np.random.default_rng([7, seed])
+    spread = float(rng.uniform(0.15, 0.5))
+    link = float(np.exp(rng.uniform(0, np.log(20))))
     limited = seed % 2 == 1 if limited is None else limited
     count = int(rng.integers(types[0], types[1] + 1))
     names = _choose_types(rng, count)
-    units = {name: _noisy_unit(rng, _UNITS[name], spread) for name in names}
+    units = {name: _noisy_unit(rng, _UNITS[name], spread, link) for name in names}
     document = {
         "cluster": {"types": [_type_entry(name, unit) for name, unit in units.items()]},
         "profile": {
@@ -75,7 +77,7 @@ def random_problem(
         },
         "workload": _workload(rng),
     }
-    problem = _with_floor(document, float(rng.uniform(0.1, 0.6)))
+    problem = _with_floor(document, float(rng.uniform(*floor)))
     return _with_limits(problem) if limited else problem
 
 
@@ -92,12 +94,12 @@ def _choose_types(rng: np.random.Generator, count: int) -> list[str]:
     return [name for name in _UNITS if name in chosen]
 
 
-def _noisy_unit(rng: np.random.Generator, unit: _Unit, spread: float) -> _Unit:
+def _noisy_unit(rng: np.random.Generator, unit: _Unit, spread: float, link: float) -> _Unit:
     noise = np.exp(rng.normal(0, spread, 4))
     return _Unit(
         unit.flops * noise[0],
         unit.memory_bytes * noise[1],
-        unit.link_bytes * noise[2],
+        unit.link_bytes * noise[2] * link,
         unit.latency_s,
         round(unit.price_per_hour * noise[3], 4),
         unit.limit,
@@ -192,7 +194,7 @@ def _layer(
 
 def _with_floor(document: dict[str, Any], share: float) -> Problem:
     problem = Problem.parse(document)
-    reachable = problem.workload.batch_size / shortest_period(problem)
+    reachable = problem.workload.batch_size / shortest_period(problem, 1e-3, 500)
     return problem.with_min_throughput(round(share * reachable, 3))
 
 
@@ -201,6 +203,6 @@ def _with_limits(problem: Problem) -> Problem:
     used = ExactScheduler().plan(plenty).units_by_type()
     limits = {name: max(1, int(0.6 * units)) for name, units in used.items()}
     tight = problem.with_limits(limits)
-    period = shortest_period(tight)
+    period = shortest_period(tight, 1e-3, 500)
     floor = min(tight.workload.min_throughput, 0.95 * tight.workload.batch_size / period)
     return tight.with_min_throughput(round(floor, 3))

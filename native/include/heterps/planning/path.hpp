@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -98,18 +99,24 @@ struct ChainResult {
     enum class End { kOptimal, kAboveCutoff, kCapped } end;
     double bound;                     // of every chain within the limits
     std::vector<std::size_t> chain;   // if optimal
-    std::int64_t labels;              // expanded
+    std::int64_t labels, work;        // expanded; elementary steps spent
+};
+
+// How far a label search may go: labels expanded, arcs times states of its tables, and a test that
+// is asked now and then.
+struct Effort {
+    std::int64_t label_cap, table_budget;
+    std::function<bool()> stop;
 };
 
 // Exact: best-first over labels (cost, units used per type) with dominance, guided by `relaxation`
-// and by counted distances as far as `table_budget` (arcs times states) allows.
+// and by counted distances as far as the table budget allows.
 ChainResult cheapest_chain(const ArcGraph& graph, const Relaxation& relaxation, double cutoff,
-                           std::int64_t label_cap, std::int64_t table_budget);
+                           const Effort& effort);
 
 // Any chain within the limits ("optimal"), or that there is none ("above cutoff"). The arcs' costs
 // must be their shares of the limits; they and the relaxation only guide the search.
-ChainResult any_chain(ArcGraph graph, const Relaxation& relaxation, std::int64_t label_cap,
-                      std::int64_t table_budget);
+ChainResult any_chain(ArcGraph graph, const Relaxation& relaxation, const Effort& effort);
 
 }  // namespace heterps::planning
 

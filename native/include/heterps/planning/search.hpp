@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <queue>
 #include <unordered_set>
@@ -23,9 +25,9 @@ class Search {
 
     // Makes a plan the one to beat, if it is feasible and better. True if it became so.
     bool offer(const std::int32_t* assignment);
-    // Goes on for about `work` elementary steps; true when the optimum is proven (or that there is
-    // no plan).
-    bool run(std::int64_t work);
+    // Goes on for about `work` elementary steps, or until `stop` (if any) answers true; true when
+    // the optimum is proven (or that there is no plan).
+    bool run(std::int64_t work, std::function<bool()> stop = {});
 
     bool found() const { return best_.cost < std::numeric_limits<double>::infinity(); }
     double cost() const { return best_.cost; }
@@ -34,7 +36,10 @@ class Search {
     const SearchStatistics& statistics() const { return statistics_; }
 
     // The shortest period any plan reaches within the limits; infinite where the limits admit none.
-    double shortest_period(std::vector<std::int32_t>& assignment);
+    // Up to the relative `precision`; a decision that takes more than `label_cap` labels counts as
+    // "not reachable", so that the period is always one that a plan keeps.
+    double shortest_period(std::vector<std::int32_t>& assignment, double precision,
+                           std::int64_t label_cap);
 
   private:
     using Arcs = std::shared_ptr<const std::vector<std::int32_t>>;  // candidate stages, by id
@@ -81,6 +86,8 @@ class Search {
     std::vector<std::int64_t> units_;
     SearchStatistics statistics_;
     double low_ = 0, high_ = 0, unresolved_ = std::numeric_limits<double>::infinity();
+    std::int64_t feasibility_labels_ = 100'000;
+    std::function<bool()> stop_;
     bool started_ = false;
 };
 

@@ -31,7 +31,7 @@ def scheduler_class(method: str) -> type[Scheduler]:
     if method not in _PLACES:
         raise UnknownNameError("method", "method", method, METHODS)
     module, name = _PLACES[method].split(":")
-    found = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    found: type[Scheduler] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     assert issubclass(found, Scheduler)
     return found
 
@@ -44,4 +44,12 @@ def make_scheduler(method: str, *, seed: int = 0, **options: Any) -> Scheduler:
     return cls(**options)
 
 
-__all__ = ["METHODS", "Progress", "Report", "Scheduler", "Stop", "make_scheduler", "scheduler_class"]
+__all__ = [
+    "METHODS",
+    "Progress",
+    "Report",
+    "Scheduler",
+    "Stop",
+    "make_scheduler",
+    "scheduler_class",
+]

@@ -1,0 +1,7 @@
+"""``python -m heterps``."""
+
+import sys
+
+from heterps.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,88 @@
+"""Planning from Python: files in, a plan out, with a clock."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from heterps.errors import InputError
+from heterps.job.load import load_job, read_document
+from heterps.job.spec import Job
+from heterps.planning.plan import Plan
+from heterps.planning.problem import Problem
+from heterps.planning.schedulers import Report, Stop, make_scheduler
+from heterps.planning.schedulers.base import ignore, never
+
+# Keys that only a problem file has, and those that only a job has.
+_OF_PROBLEM = {"name", "note", "expect", "provision"}
+_OF_JOB = set(Job.model_fields) - {"cluster", "profile", "workload"}
+
+
+def plan(
+    problem: Problem | Job | Path | str,
+    method: str = "auto",
+    seed: int | None = None,
+    time_budget: float | None = None,
+    progress: Report | None = None,
+    *,
+    stop: Stop = never,
+) -> Plan:
+    """The cheapest plan that a method finds for a problem, a job, or a file with one of them.
+
+    ``seed`` is by default the job's, else 0. After ``time_budget`` seconds, or when ``stop``
+    answers true, the best plan so far is returned; ``progress`` is called now and then. Raises
+    InputError for a bad field or name, InfeasibleError where there is no plan.
+    """
+    started = time.monotonic()
+    if isinstance(problem, str | Path):
+        problem, own_seed = read_problem(problem)
+    elif isinstance(problem, Job):
+        problem, own_seed = Problem.of(problem), problem.seed
+    else:
+        own_seed = 0
+    scheduler = make_scheduler(method, seed=_checked_seed(own_seed if seed is None else seed))
+    timed_stop = _stop_after(started, time_budget, stop)
+    found = scheduler.plan(problem, stop=timed_stop, report=progress or ignore)
+    return replace(found, planning_s=time.monotonic() - started)
+
+
+def load_problem(path: Path | str) -> Problem:
+    """The planning problem in a job file (YAML or JSON) or a problem file. Raises InputError with
+    the file and the field.
+    """
+    return read_problem(path)[0]
+
+
+def read_problem(path: Path | str, *, job: bool | None = None) -> tuple[Problem, int]:
+    """The problem in a file and the seed that goes with it. ``job`` says what the file holds; by
+    default the keys at its top tell. Raises InputError with the file and the field.
+    """
+    path = Path(path)
+    document = read_document(path)
+    if job is None:
+        job = not document.keys() & _OF_PROBLEM or bool(document.keys() & _OF_JOB)
+    try:
+        if not job:
+            return Problem.parse(document), 0
+        read = load_job(path)
+        return Problem.of(read), read.seed
+    except InputError as error:
+        if error.path.startswith(str(path)):
+            raise
+        raise InputError(f"{path}: {error.path}", error.problem) from None
+
+
+def _checked_seed(seed: int) -> int:
+    if seed < 0:
+        raise InputError("seed", f"expected 0 or more, got {seed}")
+    return seed
+
+
+def _stop_after(started: float, budget_s: float | None, stop: Stop) -> Stop:
+    if budget_s is None:
+        return stop
+    if math.isnan(budget_s) or budget_s < 0:
+        raise InputError("time_budget", f"expected 0 seconds or more, got {budget_s}")
+    return lambda: stop() or time.monotonic() - started >= budget_s

@@ -1,0 +1,91 @@
+"""What ``heterps plan`` finds out about one file."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from heterps import api
+from heterps.cli.compare import Comparison, compare
+from heterps.cli.progress import Interrupt, ProgressBar
+from heterps.errors import HeterPSError
+from heterps.planning.explain import Explanation, explain
+from heterps.planning.frontier import Frontier, frontier
+from heterps.planning.plan import Plan
+from heterps.planning.problem import Problem
+from heterps.planning.provisioning import provision
+from heterps.planning.schedulers.base import Stop
+
+_EXPLAIN_S = 2.0  # an explanation takes no longer; what it has not proven by then, it says
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options that say what is wanted; they hold for every file."""
+
+    method: str
+    seed: int | None
+    time_budget: float | None
+    assignment: tuple[str, ...] | None
+    compare: bool
+    explain: bool
+    frontier: bool
+    problem_files: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    file: Path
+    problem: Problem
+    plan: Plan
+    comparison: Comparison | None
+    explanation: Explanation | None
+    frontier: Frontier | None
+
+    def as_document(self, *, frontier: bool) -> dict[str, Any]:
+        """The JSON form: a plan with the file it is for, or the plans of all methods."""
+        document: dict[str, Any] = {"problem": str(self.file)}
+        document |= (self.comparison or self.plan).as_document()
+        if self.explanation is not None:
+            document["explanation"] = self.explanation.as_document()
+        if frontier and self.frontier is not None:
+            document["frontier"] = [plan.as_document() for plan in self.frontier.plans]
+        return document
+
+
+def answer(file: Path, request: Request, interrupt: Interrupt) -> Answer:
+    """Raises HeterPSError."""
+    problem, seed = api.read_problem(file, job=False if request.problem_files else None)
+    seed = seed if request.seed is None else request.seed
+    comparison = None
+    if request.compare:
+        comparison = compare(problem, seed, request.time_budget, interrupt)
+        if comparison.best is None:
+            raise HeterPSError(f"{file}: no method found a plan")
+        plan = comparison.best
+    elif request.assignment is not None:
+        plan = _provision(problem, request.assignment)
+    else:
+        plan = _plan(problem, seed, request, interrupt)
+    explanation = explain(problem, plan, stop=_soon(interrupt)) if request.explain else None
+    curve = frontier(problem, stop=interrupt.stop) if request.frontier else None
+    return Answer(file, problem, plan, comparison, explanation, curve)
+
+
+def _plan(problem: Problem, seed: int, request: Request, interrupt: Interrupt) -> Plan:
+    budget = request.time_budget
+    with ProgressBar(request.method, budget) as bar:
+        return api.plan(problem, request.method, seed, budget, bar.report, stop=interrupt.stop)
+
+
+def _provision(problem: Problem, assignment: tuple[str, ...]) -> Plan:
+    started = time.monotonic()
+    plan = provision(problem, assignment)
+    return replace(plan, planning_s=time.monotonic() - started)
+
+
+def _soon(interrupt: Interrupt) -> Stop:
+    deadline = time.monotonic() + _EXPLAIN_S
+    return lambda: interrupt.asked or time.monotonic() >= deadline

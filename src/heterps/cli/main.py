@@ -1,0 +1,76 @@
+"""The command ``heterps`` and how its failures look."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, TextIO
+
+import typer
+
+from heterps.cli.errors import FAILED, exit_code, print_error
+from heterps.cli.plan import plan_command
+from heterps.errors import HeterPSError
+
+app = typer.Typer(
+    name="heterps",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from heterps import __version__
+
+        typer.echo(f"heterps {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Train a model on mixed hardware for the smallest bill that meets a throughput floor.
+
+    Exit codes: 0 done, 1 an error, 2 wrong usage, 3 no feasible plan.
+    """
+
+
+plan_command(app)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code; an error is one line on standard error."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    _tolerate_any_text(sys.stdout, sys.stderr)
+    try:
+        app(args, prog_name="heterps")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    except HeterPSError as error:
+        if "--debug" in args:
+            raise
+        print_error(str(error))
+        return exit_code(error)
+    except Exception as error:
+        if "--debug" in args:
+            raise
+        print_error(f"internal error, {type(error).__name__}: {error} (--debug shows where)")
+        return FAILED
+    return 0
+
+
+def _tolerate_any_text(*streams: TextIO) -> None:
+    """Names in a file may hold what the terminal's encoding does not."""
+    for stream in streams:
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,78 @@
+"""The assignments that differ from a given one by a single move."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_DISTANCES = np.arange(1, 5)
+
+
+def neighbours(assignment: NDArray[np.int32], types: int) -> NDArray[np.int32]:
+    """Every assignment one move away, a row of type numbers each, without repetition.
+
+    A move gives one type to a span of layers: a single layer takes any other type, a border between
+    two stages moves by one to four layers, a whole stage takes any other type (that of a stage
+    beside it merges the two). Whether the result is feasible is not asked. The order is fixed.
+    """
+    first, end, kind = (
+        np.concatenate(parts)
+        for parts in zip(
+            _single_layers(assignment, types),
+            _border_moves(assignment),
+            _whole_stages(assignment, types),
+            strict=True,
+        )
+    )
+    position = np.arange(len(assignment))
+    inside = (position >= first[:, None]) & (position < end[:, None])
+    rows = np.where(inside, kind[:, None], assignment).astype(np.int32)
+    return _distinct(rows, assignment)
+
+
+_Moves = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def _single_layers(assignment: NDArray[np.int32], types: int) -> _Moves:
+    first = np.arange(len(assignment))
+    return _retyped(first, first + 1, assignment, types)
+
+
+def _whole_stages(assignment: NDArray[np.int32], types: int) -> _Moves:
+    first = np.concatenate(([0], _borders(assignment)))
+    end = np.concatenate((first[1:], [len(assignment)]))
+    return _retyped(first, end, assignment[first], types)
+
+
+def _border_moves(assignment: NDArray[np.int32]) -> _Moves:
+    """Each border to the left, then to the right; at the ends of the chain a move is cut short."""
+    border = np.repeat(_borders(assignment), len(_DISTANCES))
+    distance = np.tile(_DISTANCES, len(border) // len(_DISTANCES))
+    left = np.maximum(border - distance, 0)
+    right = np.minimum(border + distance, len(assignment))
+    before, after = assignment[border - 1], assignment[border]
+    return (
+        np.concatenate((left, border)),
+        np.concatenate((border, right)),
+        np.concatenate((after, before)),
+    )
+
+
+def _borders(assignment: NDArray[np.int32]) -> NDArray[np.int64]:
+    return np.flatnonzero(assignment[1:] != assignment[:-1]) + 1
+
+
+def _retyped(
+    first: NDArray[np.int64], end: NDArray[np.int64], old: NDArray[np.int32], types: int
+) -> _Moves:
+    """Every span with every type but its own."""
+    other = (old[:, None] + np.arange(1, types)) % types
+    return np.repeat(first, types - 1), np.repeat(end, types - 1), other.ravel()
+
+
+def _distinct(rows: NDArray[np.int32], excluded: NDArray[np.int32]) -> NDArray[np.int32]:
+    index_of: dict[bytes, int] = {}
+    for index, row in enumerate(rows):
+        index_of.setdefault(row.tobytes(), index)
+    index_of.pop(excluded.astype(np.int32).tobytes(), None)
+    return rows[list(index_of.values())]

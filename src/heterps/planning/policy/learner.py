@@ -1,0 +1,79 @@
+"""REINFORCE on one problem: propose plans, learn from how they did."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from heterps.planning.kernel import Assignments
+from heterps.planning.policy.features import Features
+from heterps.planning.policy.network import Policy, Preferences, sample
+from heterps.planning.policy.training import (
+    FeatureBatch,
+    PolicyNetwork,
+    as_preferences,
+    log_probability,
+)
+
+_FORGET = 0.8  # of the moving baseline, per step
+
+
+class Learner:
+    """A policy that is tuned on the problem at hand.
+
+    The reward may come from anywhere, the cost model or a measured run: ``propose`` plans, score
+    them (lower is better), ``learn``.
+    """
+
+    def __init__(self, policy: Policy, features: Features, *, seed: int, rate: float) -> None:
+        self._network = PolicyNetwork(policy)
+        self._batch = FeatureBatch.of([features])
+        self._rng = np.random.default_rng([13, seed])
+        trained = [p for p in self._network.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.Adam(trained, lr=rate)
+        self._baseline: float | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """The policy as tuned so far, to save or to go on with."""
+        return self._network.policy()
+
+    def preferences(self) -> Preferences:
+        with torch.no_grad():
+            prefer, stay = self._network(self._batch)
+        return as_preferences(prefer, stay, 0, self._batch)
+
+    def propose(self, count: int) -> Assignments:
+        return sample(self.preferences(), count, self._rng)
+
+    def learn(
+        self,
+        plans: Assignments,
+        scores: NDArray[np.float64],
+        imitate: Assignments | None = None,
+        weight: float = 0.5,
+    ) -> None:
+        """One step: plans that did better than the moving baseline become likelier, and so do the
+        best plans known (``imitate``)."""
+        mean = float(scores.mean())
+        if self._baseline is None:
+            self._baseline = mean
+        advantage = (self._baseline - scores) / (scores.std() + 1e-3)
+        self._baseline = _FORGET * self._baseline + (1 - _FORGET) * mean
+        self._optimizer.zero_grad()
+        prefer, stay = self._network(self._batch)
+        reward = torch.from_numpy(advantage.astype(np.float32))
+        loss = -(reward * self._log_probability(prefer, stay, plans)).mean()
+        if imitate is not None and len(imitate):
+            loss = loss - weight * self._log_probability(prefer, stay, imitate).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._network.parameters(), 1.0)
+        self._optimizer.step()
+
+    def _log_probability(
+        self, prefer: torch.Tensor, stay: torch.Tensor, plans: Assignments
+    ) -> torch.Tensor:
+        rows = torch.from_numpy(plans.astype(np.int64))[None]
+        logp: torch.Tensor = log_probability(prefer, stay, rows, self._batch.layers)[0]
+        return logp / plans.shape[1]

@@ -1,0 +1,80 @@
+"""The best plans a search has seen, and which of them it has looked around."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps.planning.kernel import Assignments, Kernel, Provisions
+from heterps.planning.neighbours import neighbours
+from heterps.planning.reward import scores
+
+
+class Pool:
+    """Prices assignments, each once, and keeps the ``size`` best by score (lower is better)."""
+
+    def __init__(self, kernel: Kernel, size: int = 64) -> None:
+        self.kernel = kernel
+        self.size = size
+        self.evaluations = 0
+        self.plans: list[NDArray[np.int32]] = []
+        self.scores: list[float] = []
+        self.cost = np.inf
+        self._reference: float | None = None
+        self._keys: list[bytes] = []
+        self._expanded: set[bytes] = set()
+        self._kept: set[bytes] = set()
+
+    def add(self, assignments: Assignments) -> NDArray[np.float64]:
+        """Prices the rows, keeps the good ones, returns the score of each."""
+        provisions = self.kernel.provision(assignments)
+        self.evaluations += len(assignments)
+        result = self._score(provisions)
+        worst = self.scores[-1] if len(self.scores) >= self.size else np.inf
+        for index in np.argsort(result, kind="stable")[: self.size]:
+            if result[index] >= worst:
+                break
+            self._insert(assignments[index], float(result[index]), float(provisions.cost[index]))
+        self._trim()
+        return result
+
+    def look_around(self, count: int) -> int:
+        """Adds the neighbours of the ``count`` best plans not looked around yet; how many there
+        were."""
+        fresh = [i for i, key in enumerate(self._keys) if key not in self._expanded][:count]
+        chosen = [(self._keys[i], self.plans[i]) for i in fresh]
+        for key, plan in chosen:
+            self._expanded.add(key)
+            around = neighbours(plan, len(self.kernel.limit))
+            if len(around):
+                self.add(around)
+        return len(chosen)
+
+    @property
+    def best(self) -> NDArray[np.int32] | None:
+        """The best feasible plan."""
+        return self.plans[0] if np.isfinite(self.cost) else None
+
+    def elite(self, count: int) -> Assignments:
+        return np.array(self.plans[:count], np.int32).reshape(-1, self.kernel.problem.layers)
+
+    def _score(self, provisions: Provisions) -> NDArray[np.float64]:
+        if self._reference is None and provisions.feasible.any():
+            self._reference = max(float(provisions.cost.min()), 1e-300)
+        return scores(provisions, self._reference or 1.0)
+
+    def _insert(self, plan: NDArray[np.int32], score: float, cost: float) -> None:
+        key = plan.tobytes()
+        if key in self._kept:
+            return
+        at = int(np.searchsorted(self.scores, score, side="right"))
+        self._kept.add(key)
+        self.plans.insert(at, plan.copy())
+        self.scores.insert(at, score)
+        self._keys.insert(at, key)
+        self.cost = min(self.cost, cost)
+
+    def _trim(self) -> None:
+        for key in self._keys[self.size :]:
+            self._kept.discard(key)
+        del self.plans[self.size :], self.scores[self.size :], self._keys[self.size :]

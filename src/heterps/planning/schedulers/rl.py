@@ -1,0 +1,126 @@
+"""Reinforcement learning: a recurrent policy over the layers, pre-trained, then tuned by REINFORCE.
+
+The pre-trained policy proposes in numpy. Tuning (torch) repeats: sample plans, price them, look
+around the best plans known, make good samples likelier and imitate the best plans.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps.planning.plan import Plan
+from heterps.planning.policy.features import Features, features_of
+from heterps.planning.policy.network import Policy, sample
+from heterps.planning.policy.pool import Pool
+from heterps.planning.problem import Problem
+from heterps.planning.provisioning import provision
+from heterps.planning.schedulers.base import Progress, Report, Scheduler, Stop, ignore, never
+from heterps.planning.schedulers.incumbent import nothing_found
+
+if TYPE_CHECKING:
+    from heterps.planning.policy.learner import Learner
+
+FIRST_SAMPLES = 128
+_ELITE = 8
+
+
+def first_samples(policy: Policy, features: Features, seed: int) -> NDArray[np.int32]:
+    """What the policy proposes before any tuning: the likeliest plan layer by layer, then draws."""
+    temperature = np.full(FIRST_SAMPLES, 1.0)
+    temperature[0] = 0.0
+    rng = np.random.default_rng([17, seed])
+    return sample(policy.preferences(features), FIRST_SAMPLES, rng, temperature)
+
+
+class PolicyScheduler(Scheduler):
+    """``steps`` of tuning with ``samples`` plans each; ``look_around`` of the best plans have all
+    their neighbours priced with each step. ``policy`` replaces the pre-trained one, to go on from
+    a policy that was saved."""
+
+    cell: ClassVar[str]
+    pretrained: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        seed: int = 0,
+        steps: int = 40,
+        samples: int = 64,
+        look_around: int = 2,
+        rate: float = 2e-3,
+        policy: Policy | None = None,
+    ) -> None:
+        self.seed = seed
+        self.steps = steps
+        self.samples = samples
+        self.look_around = look_around
+        self.rate = rate
+        self.policy = policy
+
+    def plan(self, problem: Problem, *, stop: Stop = never, report: Report = ignore) -> Plan:
+        return self.tune(problem, stop=stop, report=report)[0]
+
+    def tune(
+        self, problem: Problem, *, stop: Stop = never, report: Report = ignore
+    ) -> tuple[Plan, Policy]:
+        """The plan, and the policy as it was tuned on the problem."""
+        features = features_of(problem.kernel)
+        policy = self.policy or self._start()
+        pool = Pool(problem.kernel)
+        pool.add(first_samples(policy, features, self.seed))
+        if self.steps:
+            learner = self._learner(policy, features)
+            for step in range(self.steps):
+                if stop() and pool.best is not None:
+                    break
+                self._step(learner, pool)
+                cost = pool.cost if np.isfinite(pool.cost) else None
+                report(Progress(step + 1, self.steps, cost))
+            policy = learner.policy
+        return self._plan_of(problem, pool), policy
+
+    def _start(self) -> Policy:
+        if self.pretrained:
+            return Policy.shipped(self.cell)
+        return Policy.untrained(self.cell, self.seed)
+
+    def _learner(self, policy: Policy, features: Features) -> Learner:
+        from heterps.planning.policy.learner import Learner  # torch, only where it is needed
+
+        return Learner(policy, features, seed=self.seed, rate=self.rate)
+
+    def _step(self, learner: Learner, pool: Pool) -> None:
+        plans = learner.propose(self.samples)
+        scores = pool.add(plans)
+        pool.look_around(self.look_around)
+        learner.learn(plans, scores, imitate=pool.elite(_ELITE))
+
+    def _plan_of(self, problem: Problem, pool: Pool) -> Plan:
+        if pool.best is None:
+            raise nothing_found(problem, self.name, pool.evaluations)
+        plan = provision(problem, problem.kernel.names(pool.best))
+        return plan.named(self.name, evaluations=pool.evaluations)
+
+
+class LstmScheduler(PolicyScheduler):
+    """The paper's method: an LSTM, pre-trained on random problems and tuned on this one."""
+
+    name: ClassVar[str] = "rl-lstm"
+    cell: ClassVar[str] = "lstm"
+
+
+class RnnScheduler(PolicyScheduler):
+    """The same with a plain recurrent cell, to see what the LSTM is worth."""
+
+    name: ClassVar[str] = "rl-rnn"
+    cell: ClassVar[str] = "rnn"
+
+
+class ScratchScheduler(PolicyScheduler):
+    """The LSTM without pre-training, to see what that is worth."""
+
+    name: ClassVar[str] = "rl-scratch"
+    cell: ClassVar[str] = "lstm"
+    pretrained: ClassVar[bool] = False
