@@ -74,21 +74,18 @@ def make_example(seed: int) -> Example | None:
 
 
 def load_examples(count: int) -> list[Example]:
-    path = WORK / f"examples-{count}.pickle"
-    if path.exists():
-        return pickle.loads(path.read_bytes())
-    started = time.monotonic()
-    found: list[Example] = []
-    with multiprocessing.Pool() as pool:
-        for index, example in enumerate(
-            pool.imap(make_example, range(FIRST_SEED, FIRST_SEED + count), chunksize=16)
-        ):
-            if example is not None:
-                found.append(example)
-            if index % 1000 == 999:
-                print(f"{index + 1} problems, {time.monotonic() - started:.0f} s", flush=True)
+    """Made in parts of a thousand seeds, each kept."""
     WORK.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps(found))
+    found: list[Example] = []
+    for first in range(FIRST_SEED, FIRST_SEED + count, 1000):
+        path = WORK / f"examples-{first}.pickle"
+        if not path.exists():
+            started = time.monotonic()
+            with multiprocessing.Pool() as pool:
+                made = pool.map(make_example, range(first, first + 1000), chunksize=8)
+            path.write_bytes(pickle.dumps([example for example in made if example is not None]))
+            print(f"{path}: {time.monotonic() - started:.0f} s", flush=True)
+        found += pickle.loads(path.read_bytes())
     return found
 
 
@@ -174,7 +171,7 @@ PHASES = {"random": random_phase, "imitation": imitation_phase, "own": own_phase
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cell", choices=["lstm", "rnn"], default="lstm")
-    parser.add_argument("--examples", type=int, default=12_000)
+    parser.add_argument("--examples", type=int, default=4000)
     parser.add_argument("--steps", default="random=100,imitation=4000,own=400")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()

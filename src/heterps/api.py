@@ -36,16 +36,19 @@ def plan(
     InputError for a bad field or name, InfeasibleError where there is no plan.
     """
     started = time.monotonic()
-    if isinstance(problem, str | Path):
-        problem, own_seed = read_problem(problem)
-    elif isinstance(problem, Job):
-        problem, own_seed = Problem.of(problem), problem.seed
-    else:
-        own_seed = 0
+    problem, own_seed = _resolved(problem)
     scheduler = make_scheduler(method, seed=_checked_seed(own_seed if seed is None else seed))
     timed_stop = _stop_after(started, time_budget, stop)
     found = scheduler.plan(problem, stop=timed_stop, report=progress or ignore)
     return replace(found, planning_s=time.monotonic() - started)
+
+
+def _resolved(source: Problem | Job | Path | str) -> tuple[Problem, int]:
+    if isinstance(source, Problem):
+        return source, 0
+    if isinstance(source, Job):
+        return Problem.of(source), source.seed
+    return read_problem(source)
 
 
 def load_problem(path: Path | str) -> Problem:

@@ -14,10 +14,16 @@ constexpr double kProof = 1e-9;            // relative: costs closer than this c
 constexpr double kNarrow = 1e-4;
 constexpr int kFirstIterations = 120;      // of the relaxation, at the first interval
 constexpr int kIterations = 25;            // and at each later one
-constexpr std::int64_t kTableBudget = 2'000'000;
-constexpr std::int64_t kFeasibilityTable = 20'000'000;
-constexpr std::int64_t kFirstLabels = 2000;
+constexpr std::int64_t kTableBudget = 8'000'000;
+constexpr std::int64_t kMostTable = 64'000'000;
+constexpr std::int64_t kFeasibilityTable = 200;  // arcs times states, per label allowed
+constexpr std::int64_t kFirstLabels = 8000;
 constexpr std::int64_t kMostLabels = 8'000'000;
+
+// Where many labels are spent, larger tables pay.
+std::int64_t table_budget(std::int64_t label_cap) {
+    return std::min(kTableBudget * (label_cap / kFirstLabels), kMostTable);
+}
 
 std::uint64_t hash_of(const std::int32_t* assignment, int layers) {
     std::uint64_t h = 0x9e3779b97f4a7c15ULL;
@@ -181,7 +187,7 @@ void Search::process(Interval interval) {
         chain = relaxation.chain;
     } else {
         const ArcGraph smaller = graph_at(interval.low, interval.high, ids, settled);
-        const ChainResult result = cheapest_chain(smaller, relaxation, cutoff() - fixed, {interval.label_cap, kTableBudget, stop_});
+        const ChainResult result = cheapest_chain(smaller, relaxation, cutoff() - fixed, {interval.label_cap, table_budget(interval.label_cap), stop_});
         statistics_.labels += result.labels;
         statistics_.work += result.work;
         bound = std::max(bound, result.bound + fixed);
@@ -261,7 +267,7 @@ bool Search::within_limits(double period, std::vector<std::int32_t>& candidates,
     if (within.empty()) {
         if (relaxation.bound >= most) return false;
         graph = share_graph(period, kept(graph, relaxation, most));
-        const ChainResult result = any_chain(graph, relaxation, {feasibility_labels_, kFeasibilityTable, stop_});
+        const ChainResult result = any_chain(graph, relaxation, {feasibility_labels_, feasibility_labels_ * kFeasibilityTable, stop_});
         statistics_.labels += result.labels;
         statistics_.work += result.work;
         if (result.end != ChainResult::End::kOptimal) return false;

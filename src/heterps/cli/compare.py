@@ -82,7 +82,7 @@ def compare(
 def _run(
     method: str, problem: Problem, seed: int, time_budget: float | None, interrupt: Interrupt
 ) -> Entry:
-    if interrupt.asked:
+    if interrupt.stop():
         return Entry(method, None, "not run: interrupted")
     try:
         with ProgressBar(method, time_budget) as bar:
@@ -91,4 +91,4 @@ def _run(
         raise
     except HeterPSError as error:
         return Entry(method, None, str(error))
-    return Entry(method, plan, "interrupted" if interrupt.asked else "")
+    return Entry(method, plan, "interrupted" if interrupt.stop() else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from heterps.cli.compare import Comparison
@@ -23,6 +24,8 @@ from heterps.planning.problem import Problem
 from heterps.planning.ranking import Alternative
 from heterps.planning.variants import EQUAL
 
+_STAGE_TITLES = ("#", "layers", "type", "units", "compute", "comm", "samples/s", "dollars")
+
 
 def print_title(file: Path, problem: Problem) -> None:
     many = "layer" if problem.layers == 1 else "layers"
@@ -32,16 +35,6 @@ def print_title(file: Path, problem: Problem) -> None:
 
 
 def print_plan(problem: Problem, plan: Plan) -> None:
-    titles = (
-        "stage",
-        "layers",
-        "type",
-        "units",
-        "compute",
-        "communication",
-        "samples/s",
-        "dollars",
-    )
     rows = [
         (
             str(index),
@@ -55,7 +48,7 @@ def print_plan(problem: Problem, plan: Plan) -> None:
         )
         for index, stage in enumerate(plan.stages)
     ]
-    print_table(Table(titles, rows, left=("stage", "layers", "type")))
+    print_table(Table(_STAGE_TITLES, rows, left=("layers", "type")))
     print()
     print_lines(totals(problem, plan))
 
@@ -100,9 +93,9 @@ def method(plan: Plan) -> str:
 
 
 def layers(problem: Problem, stage: StageCost) -> str:
-    """``fc1``, or ``fc1 .. fc6 (12)``."""
+    """``fc1``, or ``fc1..fc6 (12)``."""
     names = [layer.name for layer in problem.profile.layers[stage.first : stage.last + 1]]
-    return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)})"
+    return names[0] if len(names) == 1 else f"{names[0]}..{names[-1]} ({len(names)})"
 
 
 def outline(problem: Problem, plan: Plan) -> str:
@@ -112,6 +105,12 @@ def outline(problem: Problem, plan: Plan) -> str:
     )
 
 
+def brief_outline(plan: Plan) -> str:
+    """The same without names: units and, in parentheses, layers."""
+    stages = plan.stages
+    return " | ".join(f"{s.units} {s.type} ({s.last - s.first + 1})" for s in stages)
+
+
 def print_explanation(problem: Problem, explanation: Explanation) -> None:
     print()
     print_heading("Why")
@@ -119,13 +118,8 @@ def print_explanation(problem: Problem, explanation: Explanation) -> None:
     if explanation.reference.cost < explanation.plan.cost * (1 - EQUAL):
         saved = explanation.plan.cost - explanation.reference.cost
         print(f"  {_saving(saved, explanation.plan.cost)} with the plan of --method auto")
-    for change in explanation.more_units:
-        what = f"one more {change.type} (limit {change.value:,.0f})"
-        print(f"  {what}: {_effect(change, explanation.reference)}")
-    if explanation.lower_floor is not None:
-        change = explanation.lower_floor
-        what = f"10 % less throughput (floor {rate(change.value)})"
-        print(f"  {what}: {_effect(change, explanation.reference)}")
+    for line in _changes(explanation):
+        print(f"  {line}")
     print()
     _print_alternatives(problem, explanation.alternatives)
 
@@ -141,6 +135,21 @@ def _binding(explanation: Explanation) -> str:
         f"stage {binding.index} on {stage.type} sets the pace, bound by {binding.by}: "
         f"{duration(stage.period_s)} a batch ({rest} {duration(other)})"
     )
+
+
+def _changes(explanation: Explanation) -> Iterator[str]:
+    """What one more unit, or a lower floor, would do; types without effect share a line."""
+    reference = explanation.reference
+    by_effect: dict[str, list[str]] = {}
+    for change in explanation.more_units:
+        effect = _effect(change, reference)
+        by_effect.setdefault(effect, []).append(f"{change.type} (limit {change.value:,.0f})")
+    for effect, types in by_effect.items():
+        yield f"one more {' or '.join(types)}: {effect}"
+    if explanation.lower_floor is not None:
+        floor = rate(explanation.lower_floor.value)
+        effect = _effect(explanation.lower_floor, reference)
+        yield f"10 % less throughput (floor {floor}): {effect}"
 
 
 def _effect(change: Change, reference: Plan) -> str:
@@ -178,22 +187,22 @@ def _signed(dollars: float) -> str:
 def print_frontier(problem: Problem, frontier: Frontier) -> None:
     print()
     print_heading("The cheapest plan at each speed")
-    titles = ("samples/s", "cost", "per million", "time", "floor", "plan")
+    titles = ("samples/s", "cost", "$/million", "hours", "floor", "units (layers)")
     floor = problem.workload.min_throughput * (1 - 1e-9)
     rows = [
         (
             rate(plan.throughput),
             money(plan.cost),
             money(plan.breakdown.dollars_per_million_samples),
-            long_duration(plan.seconds),
+            f"{plan.breakdown.hours:.4g}",
             "met" if plan.throughput is None or plan.throughput >= floor else "missed",
-            outline(problem, plan),
+            brief_outline(plan),
         )
         for plan in frontier.plans
     ]
-    print_table(Table(titles, rows, left=("floor", "plan")))
+    print_table(Table(titles, rows, left=("floor", "units (layers)")))
     if frontier.complete and frontier.plans[-1].throughput is not None:
-        print("No plan within the limits is faster than the last.")
+        print("No plan within the limits is faster than the last by more than 0.1 %.")
 
 
 def print_comparison(comparison: Comparison) -> None:

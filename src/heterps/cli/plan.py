@@ -51,7 +51,8 @@ def plan_command(app: typer.Typer) -> None:
 
 
 def plan(
-    files: Annotated[list[Path], typer.Argument(metavar="JOB...", help="Each is answered.")],
+    context: typer.Context,
+    files: Annotated[list[Path], typer.Argument(metavar="JOB", help="Each is answered.")],
     problem: Annotated[
         bool,
         typer.Option("--problem", help="The files are problem files: --problem FILE..."),
@@ -107,6 +108,7 @@ def plan(
         frontier=frontier or plot is not None,
         problem_files=problem,
     )
+    debug = debug or bool(context.find_root().params.get("debug"))
     interrupt = Interrupt()
     with interrupt.watching():
         codes = [
@@ -163,16 +165,13 @@ class _Output:
 
         try:
             found = answer(self.file, request, interrupt)
+            self._print(found)
             self._write(found)
         except HeterPSError as error:
             if self.debug:
                 raise
             self._print_failure(error)
             return exit_code(error)
-        if self.as_json:
-            print_json(found.as_document(frontier=self.frontier))
-        else:
-            self._print(found)
         return 0
 
     def _write(self, found: Answer) -> None:
@@ -185,6 +184,12 @@ class _Output:
             draw_plan(found.problem, found.plan, found.frontier, self.plot)
 
     def _print(self, found: Answer) -> None:
+        if self.as_json:
+            print_json(found.as_document(frontier=self.frontier))
+        else:
+            self._print_text(found)
+
+    def _print_text(self, found: Answer) -> None:
         from heterps.cli import describe
 
         describe.print_title(self.file, found.problem)

@@ -32,12 +32,11 @@ def print_table(table: Table) -> None:
     if not sys.stdout.isatty():
         print(table.plain())
         return
-    from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    drawn = RichTable(box=None, pad_edge=False, header_style="bold underline")
     for title in table.titles:
         drawn.add_column(title, justify="left" if title in table.left else "right")
     for row in table.rows:
@@ -80,4 +79,5 @@ def duration(seconds: float) -> str:
 
 def long_duration(seconds: float) -> str:
     """For a training run."""
-    return f"{seconds / 3600:.4g} h" if seconds >= 60 else f"{seconds:.3g} s"
+    hours = f"{seconds / 3600:.4g} h"
+    return hours if seconds >= 3600 else f"{hours} ({seconds:.3g} s)"

@@ -12,15 +12,16 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from heterps.errors import InputError, UnknownNameError
 
 
-def _refuse(message: str) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{message}", {"message": message})
+def refuse(message: str, *at: int | str) -> PydanticCustomError:
+    """The error of a validator; ``at`` leads on from the field to the part of it that is wrong."""
+    return PydanticCustomError("refused", "{message}", {"message": message, "at": at})
 
 
 def _number(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refuse(f"expected a number, got {shown(value)}")
+        raise refuse(f"expected a number, got {shown(value)}")
     if not _finite(value):
-        raise _refuse(f"expected a finite number, got {shown(value)}")
+        raise refuse(f"expected a finite number, got {shown(value)}")
     return value
 
 
@@ -35,20 +36,35 @@ def _whole(value: object) -> int:
     number = _number(value)
     assert isinstance(number, int | float)
     if number != int(number):
-        raise _refuse(f"expected a whole number, got {shown(value)}")
+        raise refuse(f"expected a whole number, got {shown(value)}")
     return int(number)
 
 
 def _text(value: object) -> object:
     if not isinstance(value, str) or not value:
-        raise _refuse(f"expected a non-empty text, got {shown(value)}")
+        raise refuse(f"expected a non-empty text, got {shown(value)}")
+    return value
+
+
+def _string(value: object) -> object:
+    if not isinstance(value, str):
+        raise refuse(f"expected a text, got {shown(value)}")
     return value
 
 
 def _at_least(low: float) -> AfterValidator:
     def check(value: float) -> float:
         if value < low:
-            raise _refuse(f"expected {low:g} or more, got {shown(value)}")
+            raise refuse(f"expected {low:g} or more, got {shown(value)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _at_most(high: int) -> AfterValidator:
+    def check(value: int) -> int:
+        if value > high:
+            raise refuse(f"expected {high} or less, got {shown(value)}")
         return value
 
     return AfterValidator(check)
@@ -56,7 +72,7 @@ def _at_least(low: float) -> AfterValidator:
 
 def _unit_interval(value: float) -> float:
     if not 0 <= value <= 1:
-        raise _refuse(f"expected a fraction in [0, 1], got {shown(value)}")
+        raise refuse(f"expected a fraction in [0, 1], got {shown(value)}")
     return value
 
 
@@ -66,12 +82,22 @@ def shown(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
+def _computable(value: float) -> float:
+    if value and not 1e-50 <= abs(value) <= 1e50:
+        raise refuse(f"expected 0 or a number from 1e-50 to 1e50, got {shown(value)}")
+    return value
+
+
 Text = Annotated[str, BeforeValidator(_text)]
-Amount = Annotated[float, BeforeValidator(_number), _at_least(0)]
+AnyText = Annotated[str, BeforeValidator(_string)]
+# Products of amounts stay finite numbers.
+Amount = Annotated[float, BeforeValidator(_number), _at_least(0), AfterValidator(_computable)]
 Bytes = Annotated[int | float, BeforeValidator(_number), _at_least(0)]
 Share = Annotated[float, BeforeValidator(_number), AfterValidator(_unit_interval)]
 Count = Annotated[int, BeforeValidator(_whole), _at_least(0)]
-Positive = Annotated[int, BeforeValidator(_whole), _at_least(1)]
+Positive = Annotated[int, BeforeValidator(_whole), _at_least(1), _at_most(10**15)]
+# More than anyone rents, and few enough to be counted exactly in a float.
+Units = Annotated[int, BeforeValidator(_whole), _at_least(0), _at_most(10**12)]
 
 
 class Record(BaseModel):
@@ -83,7 +109,9 @@ class Record(BaseModel):
     def parse(cls, document: object, path: str = "") -> Self:
         """Raises InputError for the first bad field, its path below ``path``."""
         if not isinstance(document, Mapping):
-            raise InputError(path or cls.__name__.lower(), f"expected a mapping, got {shown(document)}")
+            raise InputError(
+                path or cls.__name__.lower(), f"expected a mapping, got {shown(document)}"
+            )
         try:
             return cls.model_validate(document)
         except ValidationError as error:
@@ -95,7 +123,8 @@ class Record(BaseModel):
 
 
 def _input_error(cls: type[BaseModel], error: ErrorDetails, path: str) -> InputError:
-    where = join_path(path, error["loc"])
+    within: tuple[int | str, ...] = error.get("ctx", {}).get("at", ())
+    where = join_path(path, (*error["loc"], *within))
     if error["type"] == "extra_forbidden":
         parent = _model_at(cls, error["loc"][:-1])
         return UnknownNameError(where, "key", str(error["loc"][-1]), _keys(parent))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ def read_document(path: Path) -> dict[str, Any]:
         raise InputError(str(path), f"cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise InputError(str(path), "is not UTF-8 text") from None
+    except ValueError:  # a NUL inside it
+        raise InputError(repr(str(path)), "is not a file name") from None
     document = _from_json(text, path) if path.suffix == ".json" else _from_yaml(text, path)
     if not isinstance(document, dict):
         raise InputError(str(path), "expected a mapping at the top")
@@ -58,6 +61,8 @@ def _from_json(text: str, path: Path) -> Any:
         raise InputError(f"{path}:{error.lineno}", f"is not JSON ({error.msg})") from None
     except RecursionError:
         raise InputError(str(path), "is nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError(str(path), f"is not JSON ({str(error).partition(';')[0]})") from None
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -66,6 +71,10 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(
+                    problem="a key has to be a plain text", problem_mark=key.start_mark
+                )
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
                 raise yaml.MarkedYAMLError(
                     problem=f"the key '{key.value}' stands twice", problem_mark=key.start_mark
@@ -74,11 +83,20 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+# YAML 1.1, which the loader follows, takes 1e-3 for a text: it wants a point in every float.
+_UniqueKeyLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
 def _from_yaml(text: str, path: Path) -> Any:
     try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506
+        return yaml.load(text, Loader=_UniqueKeyLoader)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise InputError(f"{path}{line}", f"is not YAML ({error.problem})") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except RecursionError:
+        raise InputError(str(path), "is nested too deeply") from None
+    # The loader lets errors of Python through, for example for the date 2024-13-45.
+    except (yaml.YAMLError, ValueError, AttributeError) as error:
         raise InputError(str(path), f"is not YAML ({str(error).splitlines()[0]})") from None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from heterps.job.fields import Amount, Count, Positive, Record, Text, _refuse
+from heterps.job.fields import Amount, Positive, Record, Text, Units, refuse
 
 
 class ResourceType(Record):
@@ -18,7 +18,7 @@ class ResourceType(Record):
 
     name: Text
     price_per_hour: Amount
-    limit: Count
+    limit: Units
     memory_gib: Amount | None = None
     device: Text = "cpu"
     threads: Positive = 1
@@ -29,11 +29,11 @@ class ResourceType(Record):
 
 def _checked(types: tuple[ResourceType, ...]) -> tuple[ResourceType, ...]:
     if not types:
-        raise _refuse("the cluster is empty; name at least one resource type")
+        raise refuse("the cluster is empty; name at least one resource type")
     names = [entry.name for entry in types]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise _refuse(f"duplicate resource type '{name}' at [{index}]")
+            raise refuse(f"resource type '{name}' stands twice", index, "name")
     return types
 
 
@@ -49,7 +49,9 @@ class Cluster(Record):
     def with_limits(self, limits: dict[str, int]) -> Cluster:
         """The same cluster with the named limits replaced."""
         changed = tuple(
-            entry.model_copy(update={"limit": limits[entry.name]}) if entry.name in limits else entry
+            entry.model_copy(update={"limit": limits[entry.name]})
+            if entry.name in limits
+            else entry
             for entry in self.types
         )
         return self.model_copy(update={"types": changed})

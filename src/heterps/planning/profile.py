@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from heterps.job.fields import Amount, Bytes, Positive, Record, Share, Text, _refuse
+from heterps.job.fields import Amount, AnyText, Bytes, Positive, Record, Share, Text, refuse
 
 
 class LayerOnType(Record):
@@ -30,7 +30,7 @@ class SendFigures(Record):
 
 class LayerProfile(Record):
     name: Text
-    kind: Text
+    kind: AnyText
     input_bytes: Bytes
     weight_bytes: Bytes
     on: dict[str, LayerOnType]
@@ -44,11 +44,11 @@ class LayerProfile(Record):
 
 def _checked(layers: tuple[LayerProfile, ...]) -> tuple[LayerProfile, ...]:
     if not layers:
-        raise _refuse("the chain is empty; a model has at least one layer")
+        raise refuse("the chain is empty; a model has at least one layer")
     seen: set[str] = set()
     for index, layer in enumerate(layers):
         if layer.name in seen:
-            raise _refuse(f"duplicate layer '{layer.name}' at [{index}]")
+            raise refuse(f"layer '{layer.name}' stands twice", index, "name")
         seen.add(layer.name)
     return layers
 
@@ -56,7 +56,7 @@ def _checked(layers: tuple[LayerProfile, ...]) -> tuple[LayerProfile, ...]:
 class Profile(Record):
     """The layers of a model in order, measured at ``batch_size`` samples on one unit."""
 
-    model: Text = "model"
+    model: AnyText = "model"
     batch_size: Positive
     layers: Annotated[tuple[LayerProfile, ...], AfterValidator(_checked)]
     source: Text | None = None

@@ -7,20 +7,24 @@ from numpy.typing import NDArray
 
 from heterps.planning.kernel import Provisions
 
-# A plan that breaks a constraint scores at least this much worse than the reference, in log cost;
-# the order is that of the reasons, and within a reason less violation is better.
-_INFEASIBLE = 1.0
+# Scores of feasible plans stay below this, those of others start here.
+_INFEASIBLE = 3.0
+# Indexed by status: a plan that misses only the floor is closer to a solution than one that puts a
+# layer where it cannot run.
+_SEVERITY = np.array([0.0, 3.0, 2.0, 1.0, 0.0])
 
 
 def scores(provisions: Provisions, reference: float) -> NDArray[np.float64]:
-    """Lower is better: log(cost / reference), or a graded penalty above every sensible cost.
+    """Lower is better: log(cost / reference), flattened where it passes 1, and for plans that break
+    a constraint a penalty above all of those, graded by how far they are from keeping it.
 
-    ``reference`` is the cost of a known plan (dollars, above 0). Graded means that a plan a little
-    over a limit is better than one far over it, so that there is a way back.
+    ``reference`` is the cost of a known plan (dollars, above 0).
     """
-    with np.errstate(divide="ignore"):
-        score = np.log(np.maximum(provisions.cost, 1e-300) / reference)
-    broken = ~provisions.feasible
-    severity = np.array([0.0, 3.0, 2.0, 1.0, 0.0])[provisions.status]
-    graded = _INFEASIBLE + severity + np.log1p(np.minimum(provisions.violation, 1e6))
-    return np.where(broken, graded, np.minimum(score, _INFEASIBLE + 0.5))
+    feasible = provisions.feasible
+    cost = np.where(feasible, np.maximum(provisions.cost, 1e-300), reference)
+    score = np.log(cost / reference)
+    over = np.maximum(score - 1, 0)
+    score = np.minimum(score, 1) + over / (1 + over / (_INFEASIBLE - 1))
+    graded = _INFEASIBLE + _SEVERITY[provisions.status]
+    graded += np.log1p(np.minimum(provisions.violation, 1e6))
+    return np.where(feasible, score, graded)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heterps.errors import InputError, MissingExtraError
 from heterps.planning.cost_model import StageCost
@@ -31,10 +32,10 @@ _COLOURS = (
     "#56b4e9",
     "#d55e00",
     "#8a7f00",
-    "#666666",
+    "#7b3fa0",
 )
 _INK, _QUIET, _ACCENT = "#222222", "#8a8a8a", "#c0392b"
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "axes.edgecolor": _QUIET,
     "axes.labelcolor": _INK,
     "axes.spines.right": False,
@@ -99,11 +100,11 @@ def _svg(figure: Figure) -> str:
 
 def _figure(problem: Problem, plan: Plan, frontier: Frontier | None) -> Figure:
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     width = min(18.0, max(9.0, 0.3 * problem.layers + 2))
     heights = [0.55, 2.2] + ([2.6] if frontier is not None else [])
-    figure = Figure(figsize=(width, 2.2 + sum(heights)), layout="constrained")
-    figure.get_layout_engine().set(h_pad=0.12)  # type: ignore[union-attr]
+    figure = Figure(figsize=(width, 2.2 + sum(heights)), layout=ConstrainedLayoutEngine(h_pad=0.1))
     grid = figure.add_gridspec(len(heights), 1, height_ratios=heights)
     strip = figure.add_subplot(grid[0])
     bars = figure.add_subplot(grid[1], sharex=strip)
@@ -147,7 +148,9 @@ def _draw_strip(axes: Axes, problem: Problem, plan: Plan) -> None:
         )
     axes.set_xlim(0, problem.layers)
     axes.set_ylim(0, 1)
-    axes.set_axis_off()
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)
+    _label_layers(axes, problem)
 
 
 def _units(stage: StageCost) -> str:
@@ -159,29 +162,49 @@ def _draw_stages(axes: Axes, problem: Problem, plan: Plan) -> None:
     pace = max(stage.period_s for stage in plan.stages)
     factor, unit = _time_unit(pace)
     for stage in plan.stages:
-        width = (stage.last - stage.first + 1) / 2
-        inset = min(0.12, 0.1 * width)
-        colour = _colour(problem, stage.type)
-        left = {"align": "edge", "width": width - inset, "edgecolor": colour, "linewidth": 0.8}
-        axes.bar(stage.first + inset, stage.compute_s * factor, color=colour, **left)
-        axes.bar(
-            stage.first + width, stage.comm_s * factor, color=f"{colour}40", hatch="////", **left
-        )
+        _draw_stage(axes, stage, factor, _colour(problem, stage.type), 0.05 * problem.layers)
     axes.axhline(pace * factor, color=_INK, linewidth=1)
-    floor = problem.workload.min_throughput
-    if floor > 0:
-        longest = problem.workload.batch_size / floor
-        axes.axhline(longest * factor, color=_ACCENT, linewidth=1, linestyle="--")
-    axes.set_ylim(0, None if pace > 0 else 1)
+    longest_s = _longest_worth_showing(problem, pace)
+    if longest_s is not None:
+        axes.axhline(longest_s * factor, color=_ACCENT, linewidth=1, linestyle="--")
+    axes.set_ylim(0, 1.08 * max(pace, longest_s or 0) * factor or 1)
     axes.set_ylabel(f"{unit} a batch")
+    axes.tick_params(axis="x", bottom=False, labelbottom=False)
     axes.legend(
-        handles=_stage_legend(floor > 0),
+        handles=_stage_legend(longest_s is not None),
         loc="lower left",
         bbox_to_anchor=(0, 1),
         ncols=4,
         frameon=False,
     )
-    _label_layers(axes, problem)
+
+
+def _longest_worth_showing(problem: Problem, pace: float) -> float | None:
+    """The longest period that the floor allows, unless it would dwarf the bars."""
+    floor = problem.workload.min_throughput
+    longest_s = problem.workload.batch_size / floor if floor > 0 else math.inf
+    return longest_s if longest_s <= 2 * pace else None
+
+
+def _draw_stage(axes: Axes, stage: StageCost, factor: float, colour: str, widest: float) -> None:
+    length = stage.last - stage.first + 1
+    middle = (stage.first + stage.last + 1) / 2
+    width = min(0.42 * length, widest)
+    sides = (
+        (middle - width, stage.compute_s, colour, None),
+        (middle, stage.comm_s, f"{colour}40", "////"),
+    )
+    for left, seconds, fill, hatch in sides:
+        axes.bar(
+            left,
+            seconds * factor,
+            width,
+            align="edge",
+            color=fill,
+            hatch=hatch,
+            edgecolor=colour,
+            linewidth=0.8,
+        )
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:
@@ -208,12 +231,11 @@ def _stage_legend(floor: bool) -> list[Artist]:
 
 def _label_layers(axes: Axes, problem: Problem) -> None:
     names = [layer.name for layer in problem.profile.layers]
-    long = sum(len(name) + 2 for name in names) > 110
     axes.set_xticks([index + 0.5 for index in range(len(names))], names)
-    axes.tick_params(axis="x", length=0, labelrotation=60 if long else 0)
-    if long:
+    axes.tick_params(axis="x", length=0)
+    if sum(len(name) + 2 for name in names) > 110:
         for label in axes.get_xticklabels():
-            label.set(ha="right", rotation_mode="anchor", fontsize=8)
+            label.set(rotation=60, ha="right", rotation_mode="anchor", fontsize=8)
 
 
 def _draw_frontier(axes: Axes, problem: Problem, plan: Plan, frontier: Frontier) -> None:

@@ -8,6 +8,7 @@ hypothesis in ``heterps.testing.strategies``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -19,9 +20,42 @@ T = TypeVar("T")
 
 _SECONDS = (0.001, 0.0, 0.002, 0.0035, 0.01, 0.0213, 0.08, 0.5)
 _SHARES = (0.9, 0.0, 1.0, 0.5, 0.97)
-_PRICES = (1.0, 0.0, 0.04, 2.42, 0.6)
+_PRICES = (1.0, 0.04, 2.42, 0.6, 0.04, 1.0, 0.0)
 _LIMITS = (2, 1, 3, 5, 8, 12, 0)
 _HALF_GIB = 2**29
+
+_CPU = {"alpha": 0.99, "beta": 0.95, "transfer_s": 0.004}
+_GPU = {"alpha": 0.9, "beta": 0.6, "transfer_s": 0.002}
+_BASE: dict[str, Any] = {
+    "cluster": {
+        "types": [
+            {"name": "cpu", "price_per_hour": 0.04, "limit": 12},
+            {"name": "gpu", "price_per_hour": 0.5, "limit": 3, "memory_gib": 1},
+        ]
+    },
+    "profile": {
+        "model": "edge",
+        "batch_size": 100,
+        "layers": [
+            {
+                "name": name,
+                "kind": kind,
+                "input_bytes": 208,
+                "weight_bytes": weight,
+                "on": {
+                    "cpu": _CPU | {"compute_s": slow, "comm_s": comm / 3},
+                    "gpu": _GPU | {"compute_s": fast, "comm_s": comm},
+                },
+            }
+            for name, kind, weight, slow, fast, comm in (
+                ("embedding", "embedding", 64 * 10**9, 0.01, 0.002, 0.06),
+                ("dense", "fc", _HALF_GIB, 0.5, 0.01, 0.003),
+                ("head", "fc", _HALF_GIB, 0.08, 0.004, 0.003),
+            )
+        ],
+    },
+    "workload": {"batch_size": 200, "samples_per_epoch": 36_000_000, "epochs": 1},
+}
 
 
 class Choose(Protocol):
@@ -51,7 +85,7 @@ def draw_problem(choose: Choose, *, layers: int = 4, types: int = 3) -> Problem:
         },
         "workload": {
             "batch_size": choose((batch, 1, 200)),
-            "samples_per_epoch": choose((36_000, 0, 1)),
+            "samples_per_epoch": choose((36_000, 36_000, 36_000, 36_000, 1, 0)),
             "epochs": choose((1, 0.5, 3)),
         },
     }
@@ -114,3 +148,75 @@ def _with_floor(choose: Choose, problem: Problem) -> Problem:
     if not 0 < period < float("inf"):
         return problem
     return problem.with_min_throughput(share * problem.workload.batch_size / period)
+
+
+def plain_problem() -> Problem:
+    """Three layers, two types, no floor: every assignment is feasible."""
+    return Problem.parse(_BASE)
+
+
+def infeasible_problems() -> dict[str, Problem]:
+    """One for each reason, by reason."""
+    return {
+        "layer": _changed({"profile.layers.1.on": {}}),
+        "memory": _changed(
+            {"profile.layers.1.weight_bytes": 2**31, "cluster.types.0.memory_gib": 1}
+        ),
+        "limit": _changed({"cluster.types.0.limit": 0, "cluster.types.1.limit": 0}),
+        "throughput": _changed({"workload.min_throughput": 1e7}),
+    }
+
+
+def edge_problems() -> dict[str, Problem]:
+    """Each at another edge of the definition, and feasible."""
+    layers = _BASE["profile"]["layers"]
+    every = {f"profile.layers.{i}.on.{t}": (i, t) for i in range(3) for t in ("cpu", "gpu")}
+    figures = {path: layers[i]["on"][t] for path, (i, t) in every.items()}
+
+    def all_with(**values: float) -> Problem:
+        return _changed({path: entry | values for path, entry in figures.items()})
+
+    cpu_only = [layer | {"on": {"cpu": layer["on"]["cpu"]}} for layer in layers]
+    return {
+        "one layer": _changed({"profile.layers": layers[:1]}),
+        "one type": _changed(
+            {"cluster.types": _BASE["cluster"]["types"][:1], "profile.layers": cpu_only}
+        ),
+        "all serial": all_with(alpha=0, beta=0),
+        "all parallel": all_with(alpha=1, beta=1),
+        "no time at all": all_with(compute_s=0, comm_s=0, transfer_s=0),
+        "no computing": all_with(compute_s=0),
+        "no price": _changed({f"cluster.types.{i}.price_per_hour": 0 for i in (0, 1)}),
+        "no samples": _changed({"workload.samples_per_epoch": 0}),
+        "per-batch communication": all_with(sync_s=0.05),
+        "costly overhead": _changed({"workload.overhead_per_hour": 50}),
+        "a floor": _changed({"workload.min_throughput": 5000}),
+        "single units": _changed({f"cluster.types.{i}.limit": 1 for i in (0, 1)}),
+        "a type without units": _changed({"cluster.types.1.limit": 0}),
+        "no memory for dense layers": _changed({"cluster.types.1.memory_gib": 0}),
+        "a layer that one type cannot run": _changed({"profile.layers.1.on": cpu_only[1]["on"]}),
+        "the same with a cost of sending": _changed(
+            {
+                "profile.layers.1.on": cpu_only[1]["on"],
+                "profile.layers.1.send": {"gpu": {"transfer_s": 0.05, "beta": 0.5}},
+            }
+        ),
+        "a forced change of type": _changed(
+            {
+                "profile.layers.0.on": {"gpu": layers[0]["on"]["gpu"]},
+                "profile.layers.1.on": cpu_only[1]["on"],
+            }
+        ),
+    }
+
+
+def _changed(changes: dict[str, Any]) -> Problem:
+    """The plain problem with the values at some paths replaced."""
+    document = deepcopy(_BASE)
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        at: Any = document
+        for part in parents:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        at[last] = deepcopy(value)
+    return Problem.parse(document)

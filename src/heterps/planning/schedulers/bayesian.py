@@ -1,10 +1,10 @@
-"""Bayesian optimisation over assignments: optuna's tree-structured Parzen estimator."""
+"""Bayesian optimisation over stages: optuna's tree-structured Parzen estimator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,50 +14,71 @@ from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.schedulers.base import Report, Scheduler, Stop, ignore, never
 from heterps.planning.schedulers.incumbent import Incumbent, choices, ranks
-from heterps.planning.schedulers.random import random_assignments
 
 try:
     import optuna
-    from optuna.distributions import BaseDistribution, CategoricalDistribution
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 except ImportError:
     raise MissingExtraError("the bayesian scheduler", "search") from None
 
 
 class BayesianScheduler(Scheduler):
-    """A type per layer as a categorical parameter, ``evaluations`` trials, of which the first
-    ``random_trials`` are random assignments. Plans that break a constraint are worse than any that
-    does not, by how far they are from keeping it.
+    """``evaluations`` trials, of which the first ``random_trials`` are random.
+
+    The method suits few parameters, so it is given where up to ``stages`` stages begin and their
+    types, not a type for each layer: plans with more stages are out of its reach. A layer that
+    cannot run on the type of its stage takes the first it can. Plans that break a constraint are
+    worse than any that does not, by how far they are from keeping it.
     """
 
     name: ClassVar[str] = "bayesian"
 
-    def __init__(self, seed: int = 0, evaluations: int = 300, random_trials: int = 30) -> None:
+    def __init__(
+        self, seed: int = 0, evaluations: int = 300, random_trials: int = 30, stages: int = 6
+    ) -> None:
         self.seed = seed
         self.evaluations = evaluations
         self.random_trials = random_trials
+        self.stages = stages
 
     def plan(self, problem: Problem, *, stop: Stop = never, report: Report = ignore) -> Plan:
         options = choices(problem)
+        space = _space(options, min(self.stages, problem.layers))
         incumbent = Incumbent(problem, self.name, self.evaluations, report)
-        names = [f"layer{index}" for index in range(problem.layers)]
-        space: dict[str, BaseDistribution] = {
-            name: CategoricalDistribution(types.tolist())
-            for name, types in zip(names, options, strict=True)
-        }
         with _silent():
-            study = self._study(names, options)
+            sampler = optuna.samplers.TPESampler(
+                seed=self.seed, n_startup_trials=self.random_trials
+            )
+            study = optuna.create_study(sampler=sampler)
             while incumbent.evaluations < self.evaluations and not (incumbent.found and stop()):
                 trial = study.ask(space)
-                row = np.array([[trial.params[name] for name in names]], np.int32)
-                study.tell(trial, float(ranks(incumbent.price(row))[0]))
+                provisions = incumbent.price(_assignment(options, trial.params)[None])
+                study.tell(trial, float(ranks(provisions)[0]))
         return incumbent.plan()
 
-    def _study(self, names: Sequence[str], options: Sequence[NDArray[np.int32]]) -> optuna.Study:
-        study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=self.seed))
-        rng = np.random.default_rng([29, self.seed])
-        for row in random_assignments(options, self.random_trials, rng):
-            study.enqueue_trial(dict(zip(names, row.tolist(), strict=True)))
-        return study
+
+def _space(options: Sequence[NDArray[np.int32]], stages: int) -> dict[str, BaseDistribution]:
+    types = np.unique(np.concatenate(options)).tolist()
+    space: dict[str, BaseDistribution] = {"type0": CategoricalDistribution(types)}
+    for stage in range(1, stages):
+        space[f"first{stage}"] = IntDistribution(1, len(options))
+        space[f"type{stage}"] = CategoricalDistribution(types)
+    return space
+
+
+def _assignment(
+    options: Sequence[NDArray[np.int32]], parameters: Mapping[str, Any]
+) -> NDArray[np.int32]:
+    """A row of type numbers; a stage that begins behind the last layer is empty."""
+    stages = range(1 + len(parameters) // 2)
+    begins = sorted((parameters.get(f"first{i}", 0), parameters[f"type{i}"]) for i in stages)
+    row = np.empty(len(options), np.int32)
+    for first, index in begins:
+        row[first:] = index
+    for layer, types in enumerate(options):
+        if row[layer] not in types:
+            row[layer] = types[0]
+    return row
 
 
 @contextmanager

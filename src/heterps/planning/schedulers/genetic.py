@@ -25,6 +25,7 @@ try:
 except ImportError:
     raise MissingExtraError("the genetic scheduler", "search") from None
 
+_TRIES = 8  # at children that are not in the population yet; pymoo's 100 take long in small spaces
 _Rows = NDArray[np.int32]
 _Options = Sequence[NDArray[np.int32]]
 
@@ -65,6 +66,7 @@ class GeneticScheduler(Scheduler):
             mutation=_Retype(options),
             eliminate_duplicates=True,
         )
+        algorithm.mating.n_max_iterations = _TRIES
         search = Search(n_var=len(options), n_obj=1, xl=0, xu=max(map(np.max, options)), vtype=int)
         algorithm.setup(search, termination=NoTermination(), seed=self.seed)
         return algorithm
