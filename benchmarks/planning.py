@@ -25,10 +25,10 @@ from heterps.planning.plan import Plan
 from heterps.planning.policy.features import features_of
 from heterps.planning.policy.network import Policy
 from heterps.planning.policy.pool import Pool
+from heterps.planning.policy.proposals import first_samples
 from heterps.planning.problem import Problem
 from heterps.planning.schedulers import make_scheduler
 from heterps.planning.schedulers.exact import ExactScheduler
-from heterps.planning.schedulers.rl import first_samples
 from heterps.testing.problems import random_problem
 
 ROOT = Path(__file__).parent.parent
@@ -90,10 +90,10 @@ def exact_section(count: int) -> None:
         print(f"\n{title}")
         for method, row in rows.items():
             seconds = [s for s, _ in row]
-            proven = sum(gap <= 1e-9 for _, gap in row)
+            proven, worst = sum(gap <= 1e-9 for _, gap in row), max(gap for _, gap in row)
             print(
-                f"  {method:6} proven {proven} of {len(row)}, worst gap {max(g for _, g in row):.2%}, "
-                f"seconds: median {statistics.median(seconds):.3f}, mean "
+                f"  {method:6} proven {proven} of {len(row)}, worst gap {worst:.2%},"
+                f" seconds: median {statistics.median(seconds):.3f}, mean "
                 f"{statistics.mean(seconds):.3f}, worst {max(seconds):.2f}"
             )
         without, with_ = (sum(w[i] for w in work) for i in (0, 1))

@@ -35,9 +35,9 @@ def plan(
     answers true, the best plan so far is returned; ``progress`` is called now and then. Raises
     InputError for a bad field or name, InfeasibleError where there is no plan.
     """
-    started = time.monotonic()
     problem, own_seed = _resolved(problem)
     scheduler = make_scheduler(method, seed=_checked_seed(own_seed if seed is None else seed))
+    started = time.monotonic()  # loading what a method needs, torch for one, does not count
     timed_stop = _stop_after(started, time_budget, stop)
     found = scheduler.plan(problem, stop=timed_stop, report=progress or ignore)
     return replace(found, planning_s=time.monotonic() - started)
@@ -66,14 +66,10 @@ def read_problem(path: Path | str, *, job: bool | None = None) -> tuple[Problem,
     document = read_document(path)
     if job is None:
         job = not document.keys() & _OF_PROBLEM or bool(document.keys() & _OF_JOB)
+    read = load_job(path) if job else None
     try:
-        if not job:
-            return Problem.parse(document), 0
-        read = load_job(path)
-        return Problem.of(read), read.seed
+        return (Problem.of(read), read.seed) if read else (Problem.parse(document), 0)
     except InputError as error:
-        if error.path.startswith(str(path)):
-            raise
         raise InputError(f"{path}: {error.path}", error.problem) from None
 
 

@@ -277,6 +277,8 @@ BAD = {
     ),
     "half a unit": (changed(*TYPE, "limit", to=1.5), "types[0].limit: expected a whole number"),
     "yes for a number": (changed(*TYPE, "limit", to=True), "types[0].limit: expected a number"),
+    "too many units": (changed(*TYPE, "limit", to=10**30), "cluster.types[0].limit: expected"),
+    "too large": (changed(*FIGURES, "compute_s", to=1e300), "on.cpu.compute_s: expected"),
     "alpha above 1": (changed(*FIGURES, "alpha", to=1.01), "on.cpu.alpha: expected a fraction"),
     "no batch": (
         changed("workload", "batch_size", to=0),
@@ -284,8 +286,14 @@ BAD = {
     ),
     "empty chain": (changed("profile", "layers", to=[]), "profile.layers: the chain is empty"),
     "empty cluster": (changed("cluster", "types", to=[]), "cluster.types: the cluster is empty"),
-    "a type twice": (changed("cluster", "types", 1, "name", to="cpu"), "duplicate resource type"),
-    "a layer twice": (changed(*LAYER, "name", to="embedding"), "duplicate layer 'embedding'"),
+    "a type twice": (
+        changed("cluster", "types", 1, "name", to="cpu"),
+        "cluster.types[1].name: resource type 'cpu' stands twice",
+    ),
+    "a layer twice": (
+        changed(*LAYER, "name", to="embedding"),
+        "layers[1].name: layer 'embedding' stands twice",
+    ),
     "a list for a mapping": (changed("cluster", to=[]), "cluster: expected a mapping"),
     "a mapping for a list": (
         changed("profile", "layers", to={}),

@@ -38,7 +38,9 @@ void Model::build_stages(const LayerTimes& times) {
     stages_.assign(rows * types_, StageTime{});
     for (int t = 0; t < types_; ++t) {
         for (int a = 0; a < layers_; ++a) {
-            const auto at = [t, this](int layer) { return static_cast<std::size_t>(layer) * types_ + t; };
+            const auto at = [t, this](int layer) {
+                return static_cast<std::size_t>(layer) * types_ + t;
+            };
             StageTime sum;
             const auto add_transfer = [&](StageTime& s, int layer) {
                 const double x = times.transfer[at(layer)], f = times.transfer_beta[at(layer)];

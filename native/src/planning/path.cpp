@@ -41,9 +41,11 @@ void Distances::forward(const ArcGraph& graph, const std::vector<double>& multip
         const Arc& arc = graph.arcs[i];
         const double before = without(arc.first, arc.type);
         if (before == kInfinity) continue;
-        const double value = before + arc.cost +
-                             multipliers[static_cast<std::size_t>(arc.type)] * static_cast<double>(arc.units);
-        best_[static_cast<std::size_t>(arc.end)].offer(value, arc.type, static_cast<std::int64_t>(i));
+        const double value =
+            before + arc.cost +
+            multipliers[static_cast<std::size_t>(arc.type)] * static_cast<double>(arc.units);
+        best_[static_cast<std::size_t>(arc.end)].offer(value, arc.type,
+                                                       static_cast<std::int64_t>(i));
     }
 }
 
@@ -55,9 +57,11 @@ void Distances::backward(const ArcGraph& graph, const std::vector<double>& multi
         const Arc& arc = graph.arcs[i];
         const double after = without(arc.end, arc.type);
         if (after == kInfinity) continue;
-        const double value = after + arc.cost +
-                             multipliers[static_cast<std::size_t>(arc.type)] * static_cast<double>(arc.units);
-        best_[static_cast<std::size_t>(arc.first)].offer(value, arc.type, static_cast<std::int64_t>(i));
+        const double value =
+            after + arc.cost +
+            multipliers[static_cast<std::size_t>(arc.type)] * static_cast<double>(arc.units);
+        best_[static_cast<std::size_t>(arc.first)].offer(value, arc.type,
+                                                         static_cast<std::int64_t>(i));
     }
 }
 
@@ -89,7 +93,8 @@ CountedDistances::CountedDistances(const ArcGraph& graph, const std::vector<doub
     std::fill(best_.end() - static_cast<std::ptrdiff_t>(states_), best_.end(), Best{0, 0, -1});
     for (std::size_t i = graph.arcs.size(); i-- > 0;) {
         const Arc& arc = graph.arcs[i];
-        settle(arc, arc.cost + multipliers_[static_cast<std::size_t>(arc.type)] * static_cast<double>(arc.units));
+        settle(arc, arc.cost + multipliers_[static_cast<std::size_t>(arc.type)] *
+                                   static_cast<double>(arc.units));
     }
 }
 
@@ -131,7 +136,8 @@ double CountedDistances::remaining(int position, int type, const std::int64_t* u
     double priced = 0;
     for (std::size_t c = 0; c < counted_.size(); ++c) {
         const auto t = static_cast<std::size_t>(counted_[c].type);
-        state += static_cast<std::size_t>((graph_.limit[t] - used[t]) / counted_[c].grain) * stride_[c];
+        state +=
+            static_cast<std::size_t>((graph_.limit[t] - used[t]) / counted_[c].grain) * stride_[c];
     }
     for (std::size_t t = 0; t < multipliers_.size(); ++t)
         priced += multipliers_[t] * static_cast<double>(used[t] - graph_.limit[t]);
@@ -198,7 +204,8 @@ class Frontier {
 
 class LabelSearch {
   public:
-    LabelSearch(const ArcGraph& graph, std::vector<double> multipliers, double cutoff, const Effort& effort, bool any)
+    LabelSearch(const ArcGraph& graph, std::vector<double> multipliers, double cutoff,
+                const Effort& effort, bool any)
         : effort_(effort),
           any_(any),
           graph_(graph),
@@ -210,7 +217,8 @@ class LabelSearch {
         const std::vector<double> most = most_units(graph);
         for (std::size_t t = 0; t < types_; ++t)
             if (most[t] > static_cast<double>(graph.limit[t])) binding_.push_back(t);
-        frontiers_.assign(static_cast<std::size_t>(graph.layers + 1) * types_, Frontier(binding_.size() + 1));
+        frontiers_.assign(static_cast<std::size_t>(graph.layers + 1) * types_,
+                          Frontier(binding_.size() + 1));
         entry_.resize(binding_.size() + 1);
         choose_tables(effort.table_budget);
         guided_.backward(graph, multipliers_);
@@ -229,23 +237,26 @@ class LabelSearch {
         while (!queue_.empty()) {
             const std::size_t i = queue_.top();
             const Label label = labels_[i];
-            if (label.bound >= cutoff_) return {ChainResult::End::kAboveCutoff, label.bound, {}, count, 0};
-            if (count >= effort_.label_cap || (count % 4096 == 4095 && effort_.stop && effort_.stop()))
+            if (label.bound >= cutoff_)
+                return {ChainResult::End::kAboveCutoff, label.bound, {}, count, 0};
+            if (count >= effort_.label_cap ||
+                (count % 4096 == 4095 && effort_.stop && effort_.stop()))
                 return {ChainResult::End::kCapped, label.bound, {}, count, 0};
             queue_.pop();
             if (label.position == graph_.layers)
                 return {ChainResult::End::kOptimal, label.cost, chain_of(i), count, 0};
             if (label.type >= 0) {
                 pack(i);
-                Frontier& frontier =
-                    frontiers_[static_cast<std::size_t>(label.position) * types_ + static_cast<std::size_t>(label.type)];
+                Frontier& frontier = frontiers_[static_cast<std::size_t>(label.position) * types_ +
+                                                static_cast<std::size_t>(label.type)];
                 if (frontier.dominates(entry_.data())) continue;
                 frontier.add(entry_.data());
             }
             ++count;
             expand(i);
             if (any_ && labels_.back().position == graph_.layers)
-                return {ChainResult::End::kOptimal, labels_.back().cost, chain_of(labels_.size() - 1), count, 0};
+                return {ChainResult::End::kOptimal, labels_.back().cost,
+                        chain_of(labels_.size() - 1), count, 0};
         }
         return {ChainResult::End::kAboveCutoff, std::max(skipped_, cutoff_), {}, count, 0};
     }
@@ -257,8 +268,9 @@ class LabelSearch {
         const std::int64_t states = budget / arcs;
         if (states < 4) return;
         std::vector<std::size_t> scarce = binding_;
-        std::sort(scarce.begin(), scarce.end(),
-                  [this](std::size_t x, std::size_t y) { return graph_.limit[x] < graph_.limit[y]; });
+        std::sort(scarce.begin(), scarce.end(), [this](std::size_t x, std::size_t y) {
+            return graph_.limit[x] < graph_.limit[y];
+        });
         std::vector<CountedDistances::Counted> together;
         std::int64_t product = 1;
         for (const std::size_t t : scarce) {
@@ -267,8 +279,11 @@ class LabelSearch {
                 together.push_back({static_cast<int>(t), 1});
                 product *= size;
             } else {
-                const std::int64_t grain = 1 + graph_.limit[t] / std::min<std::int64_t>(states, 1024);
-                tables_.emplace_back(graph_, multipliers_, std::vector<CountedDistances::Counted>{{static_cast<int>(t), grain}});
+                const std::int64_t grain =
+                    1 + graph_.limit[t] / std::min<std::int64_t>(states, 1024);
+                tables_.emplace_back(
+                    graph_, multipliers_,
+                    std::vector<CountedDistances::Counted>{{static_cast<int>(t), grain}});
                 table_work_ += arcs * (graph_.limit[t] / grain + 1);
             }
         }
@@ -281,7 +296,8 @@ class LabelSearch {
         double bound = guided_.total(0);
         for (std::size_t t = 0; t < types_; ++t)
             bound -= multipliers_[t] * static_cast<double>(graph_.limit[t]);
-        for (const auto& table : tables_) bound = std::max(bound, table.remaining(0, -1, used_.data()));
+        for (const auto& table : tables_)
+            bound = std::max(bound, table.remaining(0, -1, used_.data()));
         labels_.push_back({bound, 0, -1, -1, 0, -1});
         queue_.push(0);
     }
@@ -311,7 +327,8 @@ class LabelSearch {
                 if (bound < skipped_) skipped_ = bound;
                 continue;
             }
-            labels_.push_back({bound, cost, static_cast<std::int64_t>(e), static_cast<std::int64_t>(i), arc.end, arc.type});
+            labels_.push_back({bound, cost, static_cast<std::int64_t>(e),
+                               static_cast<std::int64_t>(i), arc.end, arc.type});
             queue_.push(labels_.size() - 1);
             used_.resize((labels_.size() + 1) * types_);
             if (any_ && arc.end == graph_.layers) break;

@@ -65,7 +65,8 @@ double Provisioner::lower_bound(double low) const {
 double Provisioner::serial_period() const {
     double period = 0;
     for (const auto& stage : stages_)
-        period = std::max(period, stage.time->period(static_cast<double>(model_.limit(stage.type))));
+        period =
+            std::max(period, stage.time->period(static_cast<double>(model_.limit(stage.type))));
     return period;
 }
 
@@ -108,7 +109,7 @@ Provision Provisioner::cheapest(const std::int32_t* assignment, std::vector<std:
     if (best.status != Status::kFeasible) return best;
     units_.assign(stages_.size(), 0);
     stage_period_.assign(stages_.size(), 0);
-    double floor = serial_period();
+    double floor = serial_period() * (1 - 2 * kSlack);  // the ceiling may be that, to a rounding
     const double ceiling = std::min(model_.max_period(), slowest_period());
     if (!units_at(ceiling)) {
         const double reached = shortest_within_limits();

@@ -10,10 +10,10 @@ namespace heterps::planning {
 
 namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kProof = 1e-9;            // relative: costs closer than this count as equal
+constexpr double kProof = 1e-9;  // relative: costs closer than this count as equal
 constexpr double kNarrow = 1e-4;
-constexpr int kFirstIterations = 120;      // of the relaxation, at the first interval
-constexpr int kIterations = 25;            // and at each later one
+constexpr int kFirstIterations = 120;  // of the relaxation, at the first interval
+constexpr int kIterations = 25;        // and at each later one
 constexpr std::int64_t kTableBudget = 8'000'000;
 constexpr std::int64_t kMostTable = 64'000'000;
 constexpr std::int64_t kFeasibilityTable = 200;  // arcs times states, per label allowed
@@ -28,7 +28,8 @@ std::int64_t table_budget(std::int64_t label_cap) {
 std::uint64_t hash_of(const std::int32_t* assignment, int layers) {
     std::uint64_t h = 0x9e3779b97f4a7c15ULL;
     for (int l = 0; l < layers; ++l) {
-        h ^= static_cast<std::uint64_t>(assignment[l]) + 0x9e3779b97f4a7c15ULL + (h << 6) + (h >> 2);
+        h ^=
+            static_cast<std::uint64_t>(assignment[l]) + 0x9e3779b97f4a7c15ULL + (h << 6) + (h >> 2);
         h *= 0xbf58476d1ce4e5b9ULL;
         h ^= h >> 29;
     }
@@ -107,7 +108,8 @@ ArcGraph Search::graph_at(double low, double high, const std::vector<std::int32_
     ArcGraph graph;
     graph.layers = model_.layers();
     graph.types = model_.types();
-    for (int t = 0; t < graph.types; ++t) graph.limit.push_back(std::max<std::int64_t>(1, model_.limit(t)));
+    for (int t = 0; t < graph.types; ++t)
+        graph.limit.push_back(std::max<std::int64_t>(1, model_.limit(t)));
     graph.arcs.reserve(candidates.size());
     for (const std::int32_t id : candidates) {
         const Candidate& c = candidates_[static_cast<std::size_t>(id)];
@@ -123,24 +125,28 @@ ArcGraph Search::graph_at(double low, double high, const std::vector<std::int32_
     return graph;
 }
 
-std::vector<std::int32_t> Search::kept(const ArcGraph& graph, const Relaxation& relaxation, double slack) const {
+std::vector<std::int32_t> Search::kept(const ArcGraph& graph, const Relaxation& relaxation,
+                                       double slack) const {
     Distances before, after;
     before.forward(graph, relaxation.multipliers);
     after.backward(graph, relaxation.multipliers);
     double credit = 0;
     for (int t = 0; t < graph.types; ++t)
-        credit += relaxation.multipliers[static_cast<std::size_t>(t)] * static_cast<double>(graph.limit[static_cast<std::size_t>(t)]);
+        credit += relaxation.multipliers[static_cast<std::size_t>(t)] *
+                  static_cast<double>(graph.limit[static_cast<std::size_t>(t)]);
     std::vector<std::int32_t> ids;
     for (const Arc& arc : graph.arcs) {
         const double through = before.without(arc.first, arc.type) + arc.cost +
-                               relaxation.multipliers[static_cast<std::size_t>(arc.type)] * static_cast<double>(arc.units) +
+                               relaxation.multipliers[static_cast<std::size_t>(arc.type)] *
+                                   static_cast<double>(arc.units) +
                                after.without(arc.end, arc.type) - credit;
         if (through < slack) ids.push_back(arc.id);
     }
     return ids;
 }
 
-std::vector<std::int32_t> Search::assignment_of(const ArcGraph& graph, const std::vector<std::size_t>& chain) {
+std::vector<std::int32_t> Search::assignment_of(const ArcGraph& graph,
+                                                const std::vector<std::size_t>& chain) {
     std::vector<std::int32_t> assignment(static_cast<std::size_t>(graph.layers));
     for (const std::size_t i : chain)
         for (int l = graph.arcs[i].first; l < graph.arcs[i].end; ++l)
@@ -152,8 +158,8 @@ void Search::offer_chain(const ArcGraph& graph, const std::vector<std::size_t>& 
     offer(assignment_of(graph, chain).data());
 }
 
-void Search::split(Interval interval, double bound, std::vector<std::int32_t> kept, std::vector<double> multipliers,
-                   double high) {
+void Search::split(Interval interval, double bound, std::vector<std::int32_t> kept,
+                   std::vector<double> multipliers, double high) {
     if (high < interval.low) return;
     auto shared = std::make_shared<const std::vector<std::int32_t>>(std::move(kept));
     const double middle = std::sqrt(interval.low * high);
@@ -176,7 +182,8 @@ void Search::process(Interval interval) {
     Relaxation relaxation;
     relaxation.multipliers = interval.multipliers;
     const int iterations = statistics_.intervals == 1 ? kFirstIterations : kIterations;
-    relax(graph, cutoff() - fixed, iterations, relaxation, [&](const auto& chain) { offer_chain(graph, chain); });
+    relax(graph, cutoff() - fixed, iterations, relaxation,
+          [&](const auto& chain) { offer_chain(graph, chain); });
     statistics_.work += static_cast<std::int64_t>(graph.arcs.size()) * iterations;
     double bound = std::max(interval.bound, relaxation.bound + fixed);
     if (bound >= cutoff()) return;
@@ -187,7 +194,9 @@ void Search::process(Interval interval) {
         chain = relaxation.chain;
     } else {
         const ArcGraph smaller = graph_at(interval.low, interval.high, ids, settled);
-        const ChainResult result = cheapest_chain(smaller, relaxation, cutoff() - fixed, {interval.label_cap, table_budget(interval.label_cap), stop_});
+        const ChainResult result =
+            cheapest_chain(smaller, relaxation, cutoff() - fixed,
+                           {interval.label_cap, table_budget(interval.label_cap), stop_});
         statistics_.labels += result.labels;
         statistics_.work += result.work;
         bound = std::max(bound, result.bound + fixed);
@@ -206,8 +215,9 @@ void Search::process(Interval interval) {
             for (const std::size_t i : result.chain) {
                 // The chain's arcs as they stand in `graph`.
                 const auto id = smaller.arcs[i].id;
-                const auto at = std::lower_bound(graph.arcs.begin(), graph.arcs.end(), id,
-                                                 [](const Arc& arc, std::int32_t x) { return arc.id < x; });
+                const auto at =
+                    std::lower_bound(graph.arcs.begin(), graph.arcs.end(), id,
+                                     [](const Arc& arc, std::int32_t x) { return arc.id < x; });
                 chain.push_back(static_cast<std::size_t>(at - graph.arcs.begin()));
             }
         }
@@ -219,7 +229,9 @@ void Search::process(Interval interval) {
         double period = 0;
         for (const std::size_t i : chain) {
             const Arc& arc = graph.arcs[i];
-            period = std::max(period, model_.stage(arc.first, arc.end, arc.type).period(static_cast<double>(arc.units)));
+            period = std::max(
+                period,
+                model_.stage(arc.first, arc.end, arc.type).period(static_cast<double>(arc.units)));
         }
         // With every stage's cost proportional to its units this chain has the fewest dollars per
         // hour of all from `high` down to its own period, where it is cheapest: go on below.
@@ -251,8 +263,8 @@ bool Search::run(std::int64_t work, std::function<bool()> stop) {
     return open_.empty() && unresolved_ >= cutoff();
 }
 
-// Whether some chain of the candidates keeps the period within the limits. Drops the candidates that
-// no such chain can use, at this period or at any shorter one.
+// Whether some chain of the candidates keeps the period within the limits. Drops the candidates
+// that no such chain can use, at this period or at any shorter one.
 bool Search::within_limits(double period, std::vector<std::int32_t>& candidates,
                            std::vector<std::int32_t>& assignment) {
     ArcGraph graph = share_graph(period, candidates);
@@ -267,7 +279,9 @@ bool Search::within_limits(double period, std::vector<std::int32_t>& candidates,
     if (within.empty()) {
         if (relaxation.bound >= most) return false;
         graph = share_graph(period, kept(graph, relaxation, most));
-        const ChainResult result = any_chain(graph, relaxation, {feasibility_labels_, feasibility_labels_ * kFeasibilityTable, stop_});
+        const ChainResult result =
+            any_chain(graph, relaxation,
+                      {feasibility_labels_, feasibility_labels_ * kFeasibilityTable, stop_});
         statistics_.labels += result.labels;
         statistics_.work += result.work;
         if (result.end != ChainResult::End::kOptimal) return false;
@@ -295,7 +309,8 @@ double Search::shortest_period(std::vector<std::int32_t>& assignment, double pre
         return 0;
     }
     double slowest = 0;
-    for (const auto& c : candidates_) slowest = std::max(slowest, model_.stage(c.first, c.end, c.type).period(1));
+    for (const auto& c : candidates_)
+        slowest = std::max(slowest, model_.stage(c.first, c.end, c.type).period(1));
     if (!std::isfinite(low_) || !within_limits(slowest, alive, found)) return kInfinity;
     double low = low_, high = provisioner_.fastest(found.data(), units_);
     assignment = found;

@@ -16,9 +16,9 @@ from heterps.planning.frontier import Frontier, frontier
 from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.provisioning import provision
-from heterps.planning.schedulers.base import Stop
 
-_EXPLAIN_S = 2.0  # an explanation takes no longer; what it has not proven by then, it says
+# An explanation takes no longer; what it has not proven by then, it says.
+_EXPLAIN_S, _EXPLAIN_WORK = 2.0, 200_000_000
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def answer(file: Path, request: Request, interrupt: Interrupt) -> Answer:
         plan = _provision(problem, request.assignment)
     else:
         plan = _plan(problem, seed, request, interrupt)
-    explanation = explain(problem, plan, stop=_soon(interrupt)) if request.explain else None
+    explanation = _explain(problem, plan, interrupt) if request.explain else None
     curve = frontier(problem, stop=interrupt.stop) if request.frontier else None
     return Answer(file, problem, plan, comparison, explanation, curve)
 
@@ -86,6 +86,10 @@ def _provision(problem: Problem, assignment: tuple[str, ...]) -> Plan:
     return replace(plan, planning_s=time.monotonic() - started)
 
 
-def _soon(interrupt: Interrupt) -> Stop:
+def _explain(problem: Problem, plan: Plan, interrupt: Interrupt) -> Explanation:
     deadline = time.monotonic() + _EXPLAIN_S
-    return lambda: interrupt.asked or time.monotonic() >= deadline
+
+    def stop() -> bool:
+        return interrupt.stop() or time.monotonic() >= deadline
+
+    return explain(problem, plan, max_work=_EXPLAIN_WORK, stop=stop)

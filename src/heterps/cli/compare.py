@@ -16,11 +16,11 @@ from heterps.planning.variants import EQUAL
 
 @dataclass(frozen=True)
 class Entry:
-    """What a method found, or the ``problem`` that kept it from finding anything."""
+    """What a method found, with a ``note``; without a plan, that says why there is none."""
 
     method: str
     plan: Plan | None
-    problem: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Comparison:
 
     def _entry_document(self, entry: Entry) -> dict[str, Any]:
         if entry.plan is None:
-            return {"method": entry.method, "error": entry.problem}
-        stopped = {"note": entry.problem} if entry.problem else {}
-        return entry.plan.as_document() | {"ratio": self.ratio(entry)} | stopped
+            return {"method": entry.method, "error": entry.note}
+        named = {"method": entry.method, "ratio": self.ratio(entry), "note": entry.note}
+        return entry.plan.as_document() | named
 
 
 def compare(
@@ -91,4 +91,7 @@ def _run(
         raise
     except HeterPSError as error:
         return Entry(method, None, str(error))
-    return Entry(method, plan, "interrupted" if interrupt.stop() else "")
+    notes = ["interrupted"] if interrupt.stop() else []
+    if plan.method != method:  # such as the type of single-type
+        notes.append(plan.method)
+    return Entry(method, plan, ", ".join(notes))

@@ -210,7 +210,7 @@ def print_comparison(comparison: Comparison) -> None:
     rows = []
     for entry in comparison.entries:
         if entry.plan is None:
-            rows.append([entry.method, "-", "-", "-", "-", "-", entry.problem])
+            rows.append([entry.method, "-", "-", "-", "-", "-", entry.note])
             continue
         ratio = comparison.ratio(entry)
         rows.append(
@@ -221,7 +221,7 @@ def print_comparison(comparison: Comparison) -> None:
                 rate(entry.plan.throughput),
                 f"{entry.plan.evaluations:,}",
                 f"{entry.plan.planning_s or 0:.3f}",
-                entry.problem,
+                entry.note,
             ]
         )
     if any(row[-1] for row in rows):

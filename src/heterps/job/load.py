@@ -22,13 +22,16 @@ def load_job(path: Path) -> Job:
     Raises InputError with the file and the field.
     """
     document = read_document(path)
+    origin: dict[str, Path] = {}
     for part in _PARTS:
         if isinstance(document.get(part), str):
-            document[part] = read_document(path.parent / document[part])
+            origin[part] = path.parent / document[part]
+            document[part] = read_document(origin[part])
     try:
         return Job.parse(document)
     except InputError as error:
-        raise InputError(f"{path}: {error.path}", error.problem) from None
+        file = origin.get(error.path.partition(".")[0], path)
+        raise InputError(f"{file}: {error.path}", error.problem) from None
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -83,10 +86,10 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# YAML 1.1, which the loader follows, takes 1e-3 for a text: it wants a point in every float.
-_UniqueKeyLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+# YAML 1.1, which the loader follows, takes 1e-3 and 1.5e3 for texts: it wants both a point and a
+# sign where there is an exponent.
+_EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+_UniqueKeyLoader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
 
 
 def _from_yaml(text: str, path: Path) -> Any:

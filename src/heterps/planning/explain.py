@@ -98,14 +98,13 @@ def explain(
     is then known is returned, marked as not proven.
     """
     reference = plan if _optimal(plan) else _best(problem, plan, max_work, stop)
-    return Explanation(
-        plan,
-        binding_stage(plan),
-        next_best(problem, plan, alternatives, max_work=max_work, stop=stop),
-        reference,
-        tuple(_one_more(problem, reference, name, max_work, stop) for name in problem.types),
-        _lower_floor(problem, reference, max_work, stop),
+    # Few searches before many, for the case that there is no time for all.
+    lower_floor = _lower_floor(problem, reference, max_work, stop)
+    more_units = tuple(
+        _one_more(problem, reference, name, max_work, stop) for name in problem.types
     )
+    others = next_best(problem, plan, alternatives, max_work=max_work, stop=stop)
+    return Explanation(plan, binding_stage(plan), others, reference, more_units, lower_floor)
 
 
 def binding_stage(plan: Plan) -> Binding | None:

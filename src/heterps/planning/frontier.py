@@ -21,8 +21,8 @@ _PRECISION = 1e-3  # of the fastest plan's period: the last digits are the harde
 class Frontier:
     """Plans of which none is both cheaper and faster than another, from cheap to fast.
 
-    ``complete``: no plan is faster than the last one by more than 0.1 %. Each plan carries its own bound: its
-    cost is proven to be the least at its speed where its gap is 0.
+    ``complete``: no plan is faster than the last one by more than 0.1 %. Each plan carries its own
+    bound: its cost is proven to be the least at its speed where its gap is 0.
     """
 
     plans: tuple[Plan, ...]

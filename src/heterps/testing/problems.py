@@ -58,8 +58,8 @@ def random_problem(
     limited: bool | None = None,
     floor: tuple[float, float] = (0.1, 0.6),
 ) -> Problem:
-    """A feasible problem. Its floor is a share of the largest reachable throughput. ``limited`` cuts
-    each type that the optimum without limits uses to 60 % of that use (by default every second
+    """A feasible problem. Its floor is a share of the largest reachable throughput. ``limited``
+    cuts each type that the optimum without limits uses to 60 % of that use (by default every second
     seed); the floor is lowered where nothing else is feasible."""
     rng = np.random.default_rng([7, seed])
     spread = float(rng.uniform(0.15, 0.5))

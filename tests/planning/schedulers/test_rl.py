@@ -8,10 +8,10 @@ from heterps.planning.plan import Plan
 from heterps.planning.policy.features import features_of
 from heterps.planning.policy.network import Policy
 from heterps.planning.policy.pool import Pool
+from heterps.planning.policy.proposals import first_samples
 from heterps.planning.problem import Problem
 from heterps.planning.schedulers import make_scheduler
 from heterps.planning.schedulers.exact import ExactScheduler
-from heterps.planning.schedulers.rl import first_samples
 from heterps.testing.problems import random_problem
 
 CASES = sorted(Path(__file__).parents[2].joinpath("cases").glob("*.json"))

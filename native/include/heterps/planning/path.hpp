@@ -8,7 +8,8 @@
 
 namespace heterps::planning {
 
-// One possible stage: layers [first, end) on a type, its fewest units and a lower bound on its cost.
+// One possible stage: layers [first, end) on a type, its fewest units and a lower bound on its
+// cost.
 struct Arc {
     std::int32_t first, end, type, id;
     std::int64_t units;
@@ -53,9 +54,9 @@ class Distances {
 // The Lagrangian bound: max over multipliers of (cheapest chain - multipliers . limits).
 struct Relaxation {
     double bound = -std::numeric_limits<double>::infinity();
-    bool exact = false;               // the bound is the true optimum, at `chain`
+    bool exact = false;  // the bound is the true optimum, at `chain`
     std::vector<double> multipliers;
-    std::vector<std::size_t> chain;   // of the best multipliers
+    std::vector<std::size_t> chain;  // of the best multipliers
 };
 
 // Improves `relaxation` (whose multipliers are the start) until it passes `cutoff` or `iterations`
@@ -97,9 +98,9 @@ class CountedDistances {
 
 struct ChainResult {
     enum class End { kOptimal, kAboveCutoff, kCapped } end;
-    double bound;                     // of every chain within the limits
-    std::vector<std::size_t> chain;   // if optimal
-    std::int64_t labels, work;        // expanded; elementary steps spent
+    double bound;                    // of every chain within the limits
+    std::vector<std::size_t> chain;  // if optimal
+    std::int64_t labels, work;       // expanded; elementary steps spent
 };
 
 // How far a label search may go: labels expanded, arcs times states of its tables, and a test that

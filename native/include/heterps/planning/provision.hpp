@@ -42,7 +42,7 @@ class Provisioner {
     };
 
     Provision split_into_stages(const std::int32_t* assignment);
-    bool units_at(double period);        // fills units_, period_ and rate_; false over the limits
+    bool units_at(double period);  // fills units_, period_ and rate_; false over the limits
     bool keep_levels(double period) const;
     double lower_bound(double low) const;  // over [low, the period units_ were made for]
     double serial_period() const;

@@ -6,7 +6,8 @@
 namespace heterps::planning {
 
 template <class Seen>
-void relax(const ArcGraph& graph, double cutoff, int iterations, Relaxation& relaxation, Seen seen) {
+void relax(const ArcGraph& graph, double cutoff, int iterations, Relaxation& relaxation,
+           Seen seen) {
     const auto types = static_cast<std::size_t>(graph.types);
     std::vector<double> multipliers = relaxation.multipliers;
     multipliers.resize(types, 0.0);
@@ -57,7 +58,8 @@ void relax(const ArcGraph& graph, double cutoff, int iterations, Relaxation& rel
             }
         }
         if (norm == 0) return;
-        const double target = std::isfinite(cutoff) ? cutoff : bound + 0.05 * std::abs(bound) + 1e-12;
+        const double target =
+            std::isfinite(cutoff) ? cutoff : bound + 0.05 * std::abs(bound) + 1e-12;
         const double scale = step * std::max(target - bound, 1e-9 * std::abs(bound)) / norm;
         for (std::size_t t = 0; t < types; ++t) {
             // Scaled by the limits, so that types counted in hundreds and in ones move alike.

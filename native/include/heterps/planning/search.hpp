@@ -64,17 +64,19 @@ class Search {
     bool free_plan();
     double cutoff() const;
     void process(Interval interval);
-    void split(Interval interval, double bound, std::vector<std::int32_t> kept, std::vector<double> multipliers,
-               double high);
+    void split(Interval interval, double bound, std::vector<std::int32_t> kept,
+               std::vector<double> multipliers, double high);
     ArcGraph graph_at(double low, double high, const std::vector<std::int32_t>& candidates,
                       bool settled) const;
-    std::vector<std::int32_t> kept(const ArcGraph& graph, const Relaxation& relaxation, double slack) const;
+    std::vector<std::int32_t> kept(const ArcGraph& graph, const Relaxation& relaxation,
+                                   double slack) const;
     void offer_chain(const ArcGraph& graph, const std::vector<std::size_t>& chain);
     bool within_limits(double period, std::vector<std::int32_t>& candidates,
                        std::vector<std::int32_t>& assignment);
     ArcGraph share_graph(double period, const std::vector<std::int32_t>& candidates) const;
     std::vector<std::int32_t> all_candidates() const;
-    static std::vector<std::int32_t> assignment_of(const ArcGraph& graph, const std::vector<std::size_t>& chain);
+    static std::vector<std::int32_t> assignment_of(const ArcGraph& graph,
+                                                   const std::vector<std::size_t>& chain);
 
     const Model& model_;
     Provisioner provisioner_;

@@ -134,11 +134,12 @@ PAIR_WIDTH = 20
 
 def _log(value: NDArray[np.float64], base: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """How many times ``base``, on a logarithmic scale and clipped: times span many orders."""
-    clipped: NDArray[np.float64] = np.clip(np.log((value + _TINY) / (base + _TINY)), -8, 8)
-    return clipped / 3
+    scaled: NDArray[np.float64] = np.clip(np.log((value + _TINY) / (base + _TINY)), -8, 8) / 3
+    return scaled
 
 
 def _mean(value: NDArray[np.float64], runs: NDArray[np.bool_]) -> NDArray[np.float64]:
     """The geometric mean over the types that can run the layer."""
     logs = np.where(runs, np.log(value + _TINY), 0).sum(1, keepdims=True)
-    return np.exp(logs / runs.sum(1, keepdims=True))
+    mean: NDArray[np.float64] = np.exp(logs / runs.sum(1, keepdims=True))
+    return mean

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,6 +18,18 @@ from heterps.planning.policy.training import (
     as_preferences,
     log_probability,
 )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The network is too small to share out, and one thread gives the same result everywhere."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 _FORGET = 0.8  # of the moving baseline, per step
 
@@ -76,4 +91,4 @@ class Learner:
     ) -> torch.Tensor:
         rows = torch.from_numpy(plans.astype(np.int64))[None]
         logp: torch.Tensor = log_probability(prefer, stay, rows, self._batch.layers)[0]
-        return logp / plans.shape[1]
+        return logp.div(plans.shape[1])

@@ -13,6 +13,7 @@ import io
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from heterps.errors import PolicyError
 from heterps.planning.kernel import Assignments
 from heterps.planning.policy.features import LAYER_WIDTH, PAIR_WIDTH, Features
 
-Array = NDArray[np.float32]
+Array = NDArray[np.floating[Any]]
 CELLS = {"lstm": 4, "rnn": 1}  # gates per cell
 WIDTH = 48
 _DIRECTIONS = ("forward", "backward")

@@ -6,33 +6,22 @@ around the best plans known, make good samples likelier and imitate the best pla
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heterps.planning.plan import Plan
 from heterps.planning.policy.features import Features, features_of
-from heterps.planning.policy.network import Policy, sample
+from heterps.planning.policy.learner import Learner, one_thread
+from heterps.planning.policy.network import Policy
 from heterps.planning.policy.pool import Pool
+from heterps.planning.policy.proposals import first_samples
 from heterps.planning.problem import Problem
 from heterps.planning.provisioning import provision
 from heterps.planning.schedulers.base import Progress, Report, Scheduler, Stop, ignore, never
 from heterps.planning.schedulers.incumbent import nothing_found
 
-if TYPE_CHECKING:
-    from heterps.planning.policy.learner import Learner
-
-FIRST_SAMPLES = 128
 _ELITE = 8
-
-
-def first_samples(policy: Policy, features: Features, seed: int) -> NDArray[np.int32]:
-    """What the policy proposes before any tuning: the likeliest plan layer by layer, then draws."""
-    temperature = np.full(FIRST_SAMPLES, 1.0)
-    temperature[0] = 0.0
-    rng = np.random.default_rng([17, seed])
-    return sample(policy.preferences(features), FIRST_SAMPLES, rng, temperature)
 
 
 class PolicyScheduler(Scheduler):
@@ -70,26 +59,27 @@ class PolicyScheduler(Scheduler):
         policy = self.policy or self._start()
         pool = Pool(problem.kernel)
         pool.add(first_samples(policy, features, self.seed))
-        if self.steps:
-            learner = self._learner(policy, features)
+        if self.steps and not (stop() and pool.best is not None):
+            policy = self._tune(policy, features, pool, stop, report)
+        return self._plan_of(problem, pool), policy
+
+    def _tune(
+        self, policy: Policy, features: Features, pool: Pool, stop: Stop, report: Report
+    ) -> Policy:
+        with one_thread():
+            learner = Learner(policy, features, seed=self.seed, rate=self.rate)
             for step in range(self.steps):
                 if stop() and pool.best is not None:
                     break
                 self._step(learner, pool)
                 cost = pool.cost if np.isfinite(pool.cost) else None
                 report(Progress(step + 1, self.steps, cost))
-            policy = learner.policy
-        return self._plan_of(problem, pool), policy
+            return learner.policy
 
     def _start(self) -> Policy:
         if self.pretrained:
             return Policy.shipped(self.cell)
         return Policy.untrained(self.cell, self.seed)
-
-    def _learner(self, policy: Policy, features: Features) -> Learner:
-        from heterps.planning.policy.learner import Learner  # torch, only where it is needed
-
-        return Learner(policy, features, seed=self.seed, rate=self.rate)
 
     def _step(self, learner: Learner, pool: Pool) -> None:
         plans = learner.propose(self.samples)

@@ -1,0 +1,92 @@
+import json
+
+import pytest
+
+from heterps.errors import InputError
+from heterps.planning.plan import make_plan, read_plan
+from heterps.planning.schedulers.exact import ExactScheduler
+from heterps.testing.tiny import edge_problems, plain_problem
+
+KEYS = {
+    "method",
+    "assignment",
+    "stages",
+    "throughput",
+    "seconds",
+    "cost",
+    "lower_bound",
+    "gap",
+    "evaluations",
+    "planning_s",
+}
+STAGE_KEYS = {"first", "last", "type", "units", "compute_s", "comm_s", "throughput"}
+
+
+def document():
+    return make_plan(plain_problem(), "by-hand", ("cpu", "gpu", "gpu"), (6, 3)).as_document()
+
+
+@pytest.mark.parametrize("name", edge_problems())
+def test_a_plan_is_read_as_it_was_written(name):
+    problem = edge_problems()[name]
+    plan = ExactScheduler().plan(problem)
+    text = json.dumps(plan.as_document(), allow_nan=False)
+    assert read_plan(problem, json.loads(text)) == plan
+
+
+def test_the_document_has_every_key_and_counts_layers_from_0_inclusively():
+    assert document().keys() >= KEYS
+    assert all(stage.keys() >= STAGE_KEYS for stage in document()["stages"])
+    assert [(s["first"], s["last"]) for s in document()["stages"]] == [(0, 0), (1, 2)]
+
+
+def test_gap_is_the_share_that_is_not_proven():
+    plan = make_plan(plain_problem(), "by-hand", ("cpu",) * 3, (1,), lower_bound=0.59)
+    assert plan.cost == pytest.approx(2.36)
+    assert plan.gap == pytest.approx(0.75)
+
+
+def test_gap_of_a_plan_that_costs_nothing_is_0():
+    plan = ExactScheduler().plan(edge_problems()["no samples"])
+    assert (plan.cost, plan.lower_bound, plan.gap) == (0, 0, 0)
+
+
+def test_gap_is_null_where_nothing_is_proven():
+    assert document()["lower_bound"] is None
+    assert document()["gap"] is None
+
+
+def test_units_are_added_up_by_type():
+    plan = make_plan(plain_problem(), "by-hand", ("cpu", "gpu", "cpu"), (4, 2, 5))
+    assert plan.units_by_type() == {"cpu": 9, "gpu": 2}
+
+
+def test_figures_of_a_plan_that_is_read_are_computed_anew():
+    edited = document() | {"cost": 1e9, "throughput": -1}
+    assert read_plan(plain_problem(), edited).cost == pytest.approx(document()["cost"])
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"assignment": ["cpu", "gpu"]}, "plan.assignment"),
+        ({"assignment": ["cpu", "gpu", "tpu"]}, "plan.assignment[2]"),
+        ({"assignment": "cpu"}, "plan.assignment"),
+        ({"stages": []}, "plan.stages"),
+        ({"stages": [{"first": 0, "last": 2, "type": "cpu", "units": 1}]}, "plan.stages"),
+        ({"stages": [{"first": 0, "last": 2, "type": "cpu"}]}, "plan.stages[0].units"),
+        ({"stages": [document()["stages"][0] | {"units": 0}]}, "plan.stages[0].units"),
+        ({"stages": [document()["stages"][0] | {"units": 1.5}]}, "plan.stages[0].units"),
+        ({"lower_bound": -1}, "plan.lower_bound"),
+    ],
+)
+def test_a_plan_that_does_not_fit_the_problem_is_refused(change, path):
+    with pytest.raises(InputError) as caught:
+        read_plan(plain_problem(), document() | change)
+    assert caught.value.path == path
+
+
+def test_a_plan_for_a_layer_without_figures_is_refused():
+    problem = edge_problems()["a layer that one type cannot run"]
+    with pytest.raises(InputError, match=r"plan\.assignment\[1\]"):
+        read_plan(problem, document())
