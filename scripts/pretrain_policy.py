@@ -40,6 +40,7 @@ from heterps.planning.schedulers.incumbent import choices
 from heterps.planning.schedulers.random import random_assignments
 from heterps.testing.problems import random_problem
 
+BATCH = 8  # problems; larger ones cost more time than they save steps
 FIRST_SEED = 1_000_000  # the benchmarks use small seeds
 WORK = Path("build/policy")
 
@@ -171,11 +172,12 @@ PHASES = {"random": random_phase, "imitation": imitation_phase, "own": own_phase
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cell", choices=["lstm", "rnn"], default="lstm")
-    parser.add_argument("--examples", type=int, default=4000)
-    parser.add_argument("--steps", default="random=100,imitation=4000,own=400")
+    parser.add_argument("--examples", type=int, default=8000)
+    parser.add_argument("--steps", default="random=100,imitation=5000,own=600")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     examples = load_examples(options.examples)
     held_out, examples = examples[:100], examples[100:]
     print(f"{len(examples)} problems", flush=True)
@@ -198,13 +200,13 @@ def train(
 ) -> Policy:
     network = PolicyNetwork(policy)
     rng = np.random.default_rng(1)
-    rate = 3e-3 if phase == "imitation" else 5e-4
+    rate = 2e-3 if phase == "imitation" else 5e-4
     optimizer = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], lr=rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, rate, total_steps=steps + 1, pct_start=0.1
     )
     started, recent = time.monotonic(), []
-    for step, chosen in enumerate(itertools.islice(batches(examples, 32, rng), steps)):
+    for step, chosen in enumerate(itertools.islice(batches(examples, BATCH, rng), steps)):
         optimizer.zero_grad()
         loss = PHASES[phase](network, chosen, rng)
         loss.backward()
@@ -212,7 +214,7 @@ def train(
         optimizer.step()
         schedule.step()
         recent = [*recent[-99:], float(loss.detach())]
-        if step % 200 == 199 or step == steps - 1:
+        if step % 500 == 499 or step == steps - 1:
             print(
                 f"{phase} {step + 1}/{steps}: loss {np.mean(recent):.4f}, "
                 f"{evaluate(network, held_out)}, {time.monotonic() - started:.0f} s",

@@ -150,6 +150,15 @@ NB_MODULE(_native, m) {
                 return nb::make_tuple(period, assignment);
             },
             nb::arg("precision") = 0.0, nb::arg("label_cap") = 100'000)
+        .def("outlook",
+             [](Search& self) {
+                 Search::Outlook outlook;
+                 {
+                     nb::gil_scoped_release release;
+                     outlook = self.outlook();
+                 }
+                 return nb::make_tuple(outlook.period, outlook.cost, outlook.forced);
+             })
         .def_prop_ro("found", &Search::found)
         .def_prop_ro("cost", &Search::cost)
         .def_prop_ro("lower_bound", &Search::lower_bound)

@@ -11,7 +11,7 @@ from heterps.errors import HeterPSError, InfeasibleError
 from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.schedulers import METHODS
-from heterps.planning.variants import EQUAL
+from heterps.planning.solve import EQUAL
 
 
 @dataclass(frozen=True)

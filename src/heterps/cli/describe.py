@@ -22,7 +22,7 @@ from heterps.planning.frontier import Frontier
 from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.ranking import Alternative
-from heterps.planning.variants import EQUAL
+from heterps.planning.solve import EQUAL
 
 _STAGE_TITLES = ("#", "layers", "type", "units", "compute", "comm", "samples/s", "dollars")
 

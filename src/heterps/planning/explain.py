@@ -13,7 +13,8 @@ from heterps.planning.problem import Problem
 from heterps.planning.ranking import Alternative, next_best
 from heterps.planning.schedulers.base import Stop, never
 from heterps.planning.schedulers.exact import ExactScheduler
-from heterps.planning.variants import EQUAL, plan_of, solve, variant
+from heterps.planning.solve import EQUAL, plan_of, solve
+from heterps.planning.variants import variant
 
 _LOWER = 0.9  # the floor that is tried, as a share of the given one
 

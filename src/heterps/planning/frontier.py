@@ -12,7 +12,8 @@ from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.schedulers.base import Stop, never
 from heterps.planning.schedulers.exact import ExactScheduler
-from heterps.planning.variants import EQUAL, plan_of, solve, variant
+from heterps.planning.solve import EQUAL, plan_of, solve
+from heterps.planning.variants import variant
 
 _PRECISION = 1e-3  # of the fastest plan's period: the last digits are the hardest to prove
 

@@ -70,7 +70,11 @@ class Kernel:
         self.overhead = workload.overhead_per_hour
         # Native costs are dollars per hour times seconds per batch.
         self.dollars = workload.samples / workload.batch_size / 3600
-        self.native = _native.Problem(
+        self.native = self.build()
+
+    def build(self) -> _native.Problem:
+        """The native form of the arrays as they stand."""
+        return _native.Problem(
             self.compute,
             self.alpha,
             self.comm,

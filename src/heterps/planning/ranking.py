@@ -20,7 +20,8 @@ from heterps.planning.neighbours import neighbours
 from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.schedulers.base import Stop, never
-from heterps.planning.variants import EQUAL, Solution, plan_of, solve, variant
+from heterps.planning.solve import EQUAL, Solution, plan_of, solve
+from heterps.planning.variants import variant
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,14 @@
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from heterps.errors import InfeasibleError
 from heterps.planning import reference
+from heterps.planning.problem import Problem
+from heterps.planning.provisioning import provision
 from heterps.planning.schedulers.brute_force import BruteForceScheduler
 from heterps.planning.schedulers.exact import ExactScheduler
 from heterps.testing.conformance import assert_valid
@@ -92,6 +97,17 @@ def test_an_optimal_plan_to_start_with_is_kept():
     row = np.array([problem.type_indices(best.assignment)], np.int32)
     again = ExactScheduler().prove(problem, row)
     assert (again.assignment, again.units, again.gap) == (best.assignment, best.units, best.gap)
+
+
+def test_a_chain_that_leaves_charged_units_over_is_bounded_by_its_cost():
+    """With several scarce types the search once took the first whole chain for the cheapest."""
+    document = json.loads((Path(__file__).parent / "problems/two-scarce-types.json").read_text())
+    problem = Problem.parse(document)
+    assert provision(problem, document["expect"]["assignment"]).cost == pytest.approx(
+        document["expect"]["cost"]
+    )
+    plan = ExactScheduler().plan(problem)
+    assert plan.cost == pytest.approx(document["expect"]["cost"], rel=1e-7)
 
 
 @pytest.mark.soak

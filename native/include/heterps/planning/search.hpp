@@ -41,7 +41,23 @@ class Search {
     double shortest_period(std::vector<std::int32_t>& assignment, double precision,
                            std::int64_t label_cap);
 
+    // A relaxed view of the problem: at a few periods around the one where the relaxed cost is
+    // least, what the cheapest chain costs, and what it costs with a layer forced onto a type.
+    struct Outlook {
+        std::vector<double> period, cost;
+        std::vector<double> forced;  // [period, layer, type]; infinite where impossible
+    };
+    Outlook outlook();
+
   private:
+    struct Level {
+        double period, cost;
+        std::vector<double> multipliers;
+    };
+    Level relaxed_at(double period, std::vector<double> multipliers) const;
+    std::vector<Level> relaxed_between(double low, double high, int count) const;
+    void force_layers(const Level& level, std::vector<double>& forced) const;
+
     using Arcs = std::shared_ptr<const std::vector<std::int32_t>>;  // candidate stages, by id
     struct Interval {
         double low, high, bound;

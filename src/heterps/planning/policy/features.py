@@ -1,8 +1,9 @@
 """What the policy sees of a problem: one row per (layer, type).
 
 First the five features of the paper (index, kind, input size, weight size, communication time),
-alike for every type, then figures of the type relative to the other types. Nothing depends on the
-number or the order of types, so one set of weights serves every cluster.
+alike for every type, then figures of the type relative to the other types, among them what a
+relaxed shortest path says of putting the layer on the type. Nothing depends on the number or the
+order of types, so one set of weights serves every cluster.
 """
 
 from __future__ import annotations
@@ -123,13 +124,35 @@ def pair_features(kernel: Kernel) -> NDArray[np.float32]:
         is_cheapest,
         runs,
         np.full(shape, float(has_floor)),
+        *_outlook_columns(kernel),
     ]
     stacked = np.stack([np.broadcast_to(column, shape) for column in columns], axis=2)
     return stacked.astype(np.float32)
 
 
 LAYER_WIDTH = INDEX_BINS + len(KINDS) + 1 + 5
-PAIR_WIDTH = 20
+PAIR_WIDTH = 20 + 4 + 3
+
+
+def _outlook_columns(kernel: Kernel) -> list[NDArray[np.float64]]:
+    """How much dearer the cheapest plan gets when the layer is put on the type, at the most
+    promising period, a tenth to either side of it, and at the floor; priced by shortest paths that
+    see the limits only through prices on units. Then where these periods stand and what each
+    costs, alike for all."""
+    shape = kernel.runs.shape
+    periods, costs, forced = kernel.search().outlook()
+    if not periods:
+        return [np.zeros(shape) for _ in range(7)]
+    table = np.array(forced).reshape(len(periods), *shape)
+    columns: list[NDArray[np.float64]] = []
+    for level, cost in zip(table, costs, strict=True):
+        least = cost if np.isfinite(cost) and cost > 0 else np.inf
+        finite = np.isfinite(level)
+        ratio = np.divide(level, least, where=finite, out=np.full(shape, 11.0))
+        columns.append(np.minimum(np.log1p(100 * np.maximum(ratio - 1, 0)) / 4, 1.5))
+    relative = np.array([costs[0], costs[2], costs[3]]) / max(costs[1], _TINY)
+    relative = np.where(np.isfinite(relative), np.clip(relative - 1, -0.1, 1), 1.0)
+    return columns + [np.full(shape, value) for value in relative]
 
 
 def _log(value: NDArray[np.float64], base: NDArray[np.float64] | float) -> NDArray[np.float64]:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
-from heterps.planning import _native
 from heterps.planning.feasibility import why_infeasible
 from heterps.planning.kernel import Assignments
 from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
-from heterps.planning.provisioning import provision
-from heterps.planning.schedulers.base import Progress, Report, Scheduler, Stop, ignore, never
-
-_SLICE = 5_000_000  # elementary steps between two looks at `stop`: a few hundredths of a second
+from heterps.planning.schedulers.base import Report, Scheduler, Stop, ignore, never
+from heterps.planning.solve import plan_of, solve
 
 
 class ExactScheduler(Scheduler):
@@ -41,31 +36,14 @@ class ExactScheduler(Scheduler):
         report: Report = ignore,
     ) -> Plan:
         """Starts from the best of ``incumbents`` (rows of type numbers): it prunes the search."""
-        kernel = problem.kernel
-        search = kernel.search()
-        if incumbents is not None and len(incumbents):
-            search.offer(kernel.native, np.ascontiguousarray(incumbents, np.int32))
-
-        def enough() -> bool:
-            return search.found and stop()
-
-        done = search.run(_SLICE, enough)
-        while not done and search.work < self.max_work and not enough():
-            report(_progress(search.work, self.max_work, kernel.dollars, search))
-            done = search.run(_SLICE, enough)
-        if not search.found:
-            raise why_infeasible(problem)
-        plan = provision(problem, kernel.names(np.array(search.assignment, np.int32)))
-        bound = plan.cost if done else min(plan.cost, search.lower_bound * kernel.dollars)
-        return Plan(
-            self.name,
-            plan.assignment,
-            plan.breakdown,
-            lower_bound=bound,
-            evaluations=search.evaluations,
+        solution = solve(
+            problem.kernel,
+            incumbents,
+            max_work=self.max_work,
+            stop=stop,
+            report=report,
+            insist=True,
         )
-
-
-def _progress(done: int, total: int, dollars: float, search: _native.Search) -> Progress:
-    cost = search.cost * dollars if search.found else None
-    return Progress(done, total, cost, search.lower_bound * dollars)
+        if solution.assignment is None:
+            raise why_infeasible(problem)
+        return plan_of(problem.kernel, solution, self.name)
