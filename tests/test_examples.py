@@ -29,3 +29,7 @@ def test_the_python_of_the_readme_runs():
 def test_the_readme_shows_what_the_command_prints():
     printed = output_of("-m", "heterps", "plan", "examples/ctrdnn/job.yaml")
     assert without_effort(printed) in without_effort((ROOT / "README.md").read_text())
+
+
+def test_the_tuning_example_ends_at_the_optimum_of_its_problem():
+    assert output_of("examples/tune_policy.py") == "$0.2165, then $0.2165\n"
