@@ -322,7 +322,9 @@ class LabelSearch {
             used[t] += arc.units;
             if (used[t] > graph_.limit[t]) continue;
             const double cost = from.cost + arc.cost;
-            const double bound = std::max(from.bound, bound_of(arc, cost, used));
+            // A whole chain is bounded by its cost: the credit for units left over is not its own.
+            const bool whole = arc.end == graph_.layers;
+            const double bound = std::max(from.bound, whole ? cost : bound_of(arc, cost, used));
             if (bound >= cutoff_) {
                 if (bound < skipped_) skipped_ = bound;
                 continue;

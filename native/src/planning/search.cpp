@@ -260,7 +260,7 @@ bool Search::run(std::int64_t work, std::function<bool()> stop) {
         process(std::move(interval));
     }
     stop_ = {};
-    return open_.empty() && unresolved_ >= cutoff();
+    return open_.empty();
 }
 
 // Whether some chain of the candidates keeps the period within the limits. Drops the candidates

@@ -24,10 +24,32 @@ def neighbours(assignment: NDArray[np.int32], types: int) -> NDArray[np.int32]:
             strict=True,
         )
     )
+    return _distinct(_retype(assignment, first, end, kind), assignment)
+
+
+def span_neighbours(
+    assignment: NDArray[np.int32], types: int, most: int = 20_000
+) -> NDArray[np.int32]:
+    """Every assignment in which one span of layers, of any length, has one type. Of long chains
+    only the spans that are short enough to stay within about ``most`` rows."""
+    layers = len(assignment)
+    longest = max(1, most // max(layers * types, 1))
+    first, end = np.triu_indices(layers + 1, 1)
+    short = end - first <= longest
+    spans, kind = np.nonzero(np.ones((short.sum(), types), bool))
+    first, end = first[short][spans], end[short][spans]
+    return _distinct(_retype(assignment, first, end, kind), assignment)
+
+
+def _retype(
+    assignment: NDArray[np.int32],
+    first: NDArray[np.int64],
+    end: NDArray[np.int64],
+    kind: NDArray[np.int64],
+) -> NDArray[np.int32]:
     position = np.arange(len(assignment))
     inside = (position >= first[:, None]) & (position < end[:, None])
-    rows = np.where(inside, kind[:, None], assignment).astype(np.int32)
-    return _distinct(rows, assignment)
+    return np.where(inside, kind[:, None], assignment).astype(np.int32)
 
 
 _Moves = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]

@@ -59,7 +59,7 @@ def solve(
         known = search.cost * kernel.dollars if search.found else None
         report(Progress(search.work, max_work, known, search.lower_bound * kernel.dollars))
     cost = search.cost * kernel.dollars if search.found else math.inf
-    bound = cost if done else min(cost, search.lower_bound * kernel.dollars)
+    bound = min(cost, search.lower_bound * kernel.dollars)
     assignment = np.array(search.assignment, np.int32) if search.found else None
     return Solution(assignment, cost, bound, search.evaluations, search.work)
 

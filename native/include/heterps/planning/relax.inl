@@ -54,6 +54,7 @@ void relax(const ArcGraph& graph, double cutoff, int iterations, Relaxation& rel
             seen(chain);
             if (slack <= 1e-12 * std::abs(bound)) {
                 relaxation.exact = true;
+                relaxation.chain = chain;
                 return;
             }
         }

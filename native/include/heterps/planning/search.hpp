@@ -26,7 +26,8 @@ class Search {
     // Makes a plan the one to beat, if it is feasible and better. True if it became so.
     bool offer(const std::int32_t* assignment);
     // Goes on for about `work` elementary steps, or until `stop` (if any) answers true; true when
-    // the optimum is proven (or that there is no plan).
+    // nothing is left to do: the optimum is proven, or that there is no plan, unless an interval
+    // was given up, which `lower_bound` then shows.
     bool run(std::int64_t work, std::function<bool()> stop = {});
 
     bool found() const { return best_.cost < std::numeric_limits<double>::infinity(); }

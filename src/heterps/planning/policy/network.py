@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,11 +110,12 @@ class Policy:
     def load(cls, path: Path) -> Policy:
         """Raises PolicyError."""
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            content = io.BytesIO(path.read_bytes())
+            with np.load(content, allow_pickle=False) as stored:
                 names = [name for name in stored if name != "cell"]
                 weights = {name: stored[name].astype(np.float32) for name in names}
                 return cls(str(stored["cell"]), weights)
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise PolicyError(f"{path}: is not a policy ({error})") from None
 
     @classmethod

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from heterps.planning.kernel import Assignments, Kernel, Provisions
-from heterps.planning.neighbours import neighbours
+from heterps.planning.neighbours import neighbours, span_neighbours
 from heterps.planning.reward import scores
+
+Around = Callable[[NDArray[np.int32], int], NDArray[np.int32]]
 
 
 class Pool:
@@ -23,6 +27,7 @@ class Pool:
         self._reference: float | None = None
         self._keys: list[bytes] = []
         self._expanded: set[bytes] = set()
+        self._widened: set[bytes] = set()
         self._kept: set[bytes] = set()
 
     def add(self, assignments: Assignments) -> NDArray[np.float64]:
@@ -41,14 +46,33 @@ class Pool:
     def look_around(self, count: int) -> int:
         """Adds the neighbours of the ``count`` best plans not looked around yet; how many there
         were."""
-        fresh = [i for i, key in enumerate(self._keys) if key not in self._expanded][:count]
+        return self._look(count, self.size, self._expanded, neighbours)
+
+    def look_wide(self, count: int, among: int = 8) -> int:
+        """The same with every span of layers given one type, for the best few plans only: it is
+        many times dearer, and finds what no small move leads to."""
+        return self._look(count, among, self._widened, span_neighbours)
+
+    def _look(self, count: int, among: int, done: set[bytes], around: Around) -> int:
+        fresh = [i for i, key in enumerate(self._keys[:among]) if key not in done][:count]
         chosen = [(self._keys[i], self.plans[i]) for i in fresh]
         for key, plan in chosen:
-            self._expanded.add(key)
-            around = neighbours(plan, len(self.kernel.limit))
-            if len(around):
-                self.add(around)
+            done.add(key)
+            rows = around(plan, len(self.kernel.limit))
+            if len(rows):
+                self.add(rows)
         return len(chosen)
+
+    def descend_apart(self, assignments: Assignments, looks: int) -> None:
+        """Looks around the best of the rows, then the best of what that shows, and so on, without
+        regard to the plans known here; the end of the descent joins them. A way out where all that
+        is good looks alike."""
+        apart = Pool(self.kernel, size=8)
+        apart.add(assignments)
+        while looks > 0 and apart.look_around(1):
+            looks -= 1
+        self.evaluations += apart.evaluations
+        self.add(apart.elite(8))
 
     @property
     def best(self) -> NDArray[np.int32] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from heterps.planning.plan import Plan
 from heterps.planning.policy.features import Features, features_of
 from heterps.planning.policy.learner import Learner, one_thread
-from heterps.planning.policy.network import Policy
+from heterps.planning.policy.network import Policy, sample
 from heterps.planning.policy.pool import Pool
 from heterps.planning.policy.proposals import first_samples
 from heterps.planning.problem import Problem
@@ -22,6 +22,9 @@ from heterps.planning.schedulers.base import Progress, Report, Scheduler, Stop, 
 from heterps.planning.schedulers.incumbent import nothing_found
 
 _ELITE = 8
+_WIDE_EVERY = 4
+_APART_EVERY = 2
+_LOOKS_APART = 10
 
 
 class PolicyScheduler(Scheduler):
@@ -38,7 +41,7 @@ class PolicyScheduler(Scheduler):
         steps: int = 40,
         samples: int = 64,
         look_around: int = 2,
-        rate: float = 2e-3,
+        rate: float = 5e-3,
         policy: Policy | None = None,
     ) -> None:
         self.seed = seed
@@ -68,10 +71,14 @@ class PolicyScheduler(Scheduler):
     ) -> Policy:
         with one_thread():
             learner = Learner(policy, features, seed=self.seed, rate=self.rate)
+            untuned = policy.preferences(features)
+            rng = np.random.default_rng([19, self.seed])
             for step in range(self.steps):
                 if stop() and pool.best is not None:
                     break
-                self._step(learner, pool)
+                self._step(step, learner, pool)
+                if step % _APART_EVERY == 0:
+                    pool.descend_apart(sample(untuned, 16, rng), _LOOKS_APART)
                 cost = pool.cost if np.isfinite(pool.cost) else None
                 report(Progress(step + 1, self.steps, cost))
             return learner.policy
@@ -81,10 +88,12 @@ class PolicyScheduler(Scheduler):
             return Policy.shipped(self.cell)
         return Policy.untrained(self.cell, self.seed)
 
-    def _step(self, learner: Learner, pool: Pool) -> None:
+    def _step(self, step: int, learner: Learner, pool: Pool) -> None:
         plans = learner.propose(self.samples)
         scores = pool.add(plans)
         pool.look_around(self.look_around)
+        if step % _WIDE_EVERY == _WIDE_EVERY - 1:
+            pool.look_wide(1)
         learner.learn(plans, scores, imitate=pool.elite(_ELITE))
 
     def _plan_of(self, problem: Problem, pool: Pool) -> Plan:
