@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from heterps.planning import _native
 from heterps.planning.kernel import Assignments, Kernel
 from heterps.planning.plan import Plan, make_plan
 from heterps.planning.schedulers.base import Progress, Report, Stop, ignore, never
@@ -56,12 +57,17 @@ def solve(
     done = False
     while not done and not enough():
         done = search.run(min(_SLICE, max(max_work - search.work, 1)), enough)
-        known = search.cost * kernel.dollars if search.found else None
-        report(Progress(search.work, max_work, known, search.lower_bound * kernel.dollars))
+        if not done:
+            report(_progress(search, max_work, kernel.dollars))
     cost = search.cost * kernel.dollars if search.found else math.inf
     bound = min(cost, search.lower_bound * kernel.dollars)
     assignment = np.array(search.assignment, np.int32) if search.found else None
     return Solution(assignment, cost, bound, search.evaluations, search.work)
+
+
+def _progress(search: _native.Search, max_work: int, dollars: float) -> Progress:
+    cost = search.cost * dollars if search.found else None
+    return Progress(search.work, max_work, cost, search.lower_bound * dollars)
 
 
 def plan_of(kernel: Kernel, solution: Solution, method: str) -> Plan:

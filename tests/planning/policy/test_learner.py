@@ -24,7 +24,7 @@ STEPS, SAMPLES = 80, 64
 @pytest.mark.parametrize("seed", [0, 2])
 def test_reinforce_from_scratch_learns(seed):
     """The mean sampled cost falls, and the best plan beats random search with as many plans."""
-    problem = random_problem(seed, layers=(24, 24), types=(4, 4), limited=False)
+    problem = random_problem(seed, layers=(32, 32), types=(6, 6), limited=False)
     reference = ExactScheduler().plan(problem).cost
     learner = Learner(
         Policy.untrained("lstm", seed), features_of(problem.kernel), seed=seed, rate=5e-3
