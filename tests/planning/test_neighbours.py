@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps.planning.neighbours import neighbours
+from heterps.planning.neighbours import crossings, neighbours, span_neighbours
 
 Row = tuple[int, ...]
 
@@ -60,3 +60,26 @@ def test_the_neighbours_are_those_of_the_definition_each_once(case: tuple[list[i
     found = rows(*case)
     assert len(set(found)) == len(found)
     assert set(found) == expected(*case)
+
+
+def test_span_neighbours_give_one_type_to_every_span():
+    plan = np.array([0, 1, 1], np.int32)
+    expected = set()
+    for first in range(3):
+        for end in range(first + 1, 4):
+            for kind in range(2):
+                row = plan.copy()
+                row[first:end] = kind
+                expected.add(tuple(row.tolist()))
+    expected.discard((0, 1, 1))
+    assert {tuple(row) for row in span_neighbours(plan, 2).tolist()} == expected
+
+
+def test_span_neighbours_of_a_long_chain_stay_within_the_bound():
+    assert len(span_neighbours(np.zeros(500, np.int32), 4)) <= 20_000
+
+
+def test_crossings_put_stages_of_one_plan_into_another():
+    plans = np.array([[0, 0, 0, 0], [1, 1, 2, 2]], np.int32)
+    rows = {tuple(row) for row in crossings(plans, stages=1).tolist()}
+    assert {(1, 1, 0, 0), (0, 0, 2, 2), (1, 1, 2, 2)} == rows

@@ -41,6 +41,19 @@ def span_neighbours(
     return _distinct(_retype(assignment, first, end, kind), assignment)
 
 
+def crossings(plans: NDArray[np.int32], stages: int = 3) -> NDArray[np.int32]:
+    """Each plan with up to ``stages`` neighbouring stages of each other plan put into it."""
+    rows = [plans[:1]]
+    position = np.arange(plans.shape[1])
+    for donor in plans:
+        edges = np.concatenate(([0], _borders(donor), [plans.shape[1]]))
+        first, last = np.triu_indices(len(edges), 1)
+        close = last - first <= stages
+        inside = (position >= edges[first[close], None]) & (position < edges[last[close], None])
+        rows += [np.where(inside, donor, other).astype(np.int32) for other in plans]
+    return _distinct(np.concatenate(rows), plans[0])
+
+
 def _retype(
     assignment: NDArray[np.int32],
     first: NDArray[np.int64],

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps.planning.kernel import Assignments, Kernel, Provisions
-from heterps.planning.neighbours import neighbours, span_neighbours
+from heterps.planning.neighbours import crossings, neighbours, span_neighbours
 from heterps.planning.reward import scores
 
 Around = Callable[[NDArray[np.int32], int], NDArray[np.int32]]
@@ -28,6 +28,7 @@ class Pool:
         self._keys: list[bytes] = []
         self._expanded: set[bytes] = set()
         self._widened: set[bytes] = set()
+        self._ends: list[tuple[float, NDArray[np.int32]]] = []
         self._kept: set[bytes] = set()
 
     def add(self, assignments: Assignments) -> NDArray[np.float64]:
@@ -73,6 +74,15 @@ class Pool:
             looks -= 1
         self.evaluations += apart.evaluations
         self.add(apart.elite(8))
+        self._ends += [(apart.scores[0], apart.plans[0])]
+
+    def recombine(self, parents: int = 10, most: int = 6000) -> None:
+        """Adds what comes of putting up to three neighbouring stages of one good plan into another;
+        the good plans are where the separate descents ended, and the best known."""
+        ends = sorted(self._ends, key=lambda entry: entry[0])[: parents - 1]
+        known = [*self.plans[:1], *(plan for _, plan in ends)]
+        rows = crossings(np.array(known, np.int32))
+        self.add(rows[:: -(-len(rows) // most)] if len(rows) > most else rows)
 
     @property
     def best(self) -> NDArray[np.int32] | None:

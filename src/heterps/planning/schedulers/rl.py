@@ -23,8 +23,8 @@ from heterps.planning.schedulers.incumbent import nothing_found
 
 _ELITE = 8
 _WIDE_EVERY = 4
-_APART_EVERY = 2
-_LOOKS_APART = 10
+_LOOKS_APART = 12
+_RECOMBINE_EVERY = 6
 
 
 class PolicyScheduler(Scheduler):
@@ -77,8 +77,9 @@ class PolicyScheduler(Scheduler):
                 if stop() and pool.best is not None:
                     break
                 self._step(step, learner, pool)
-                if step % _APART_EVERY == 0:
-                    pool.descend_apart(sample(untuned, 16, rng), _LOOKS_APART)
+                pool.descend_apart(sample(untuned, 16, rng), _LOOKS_APART)
+                if step % _RECOMBINE_EVERY == _RECOMBINE_EVERY - 1:
+                    pool.recombine()
                 cost = pool.cost if np.isfinite(pool.cost) else None
                 report(Progress(step + 1, self.steps, cost))
             return learner.policy
