@@ -73,8 +73,9 @@ class Pool:
         while looks > 0 and apart.look_around(1):
             looks -= 1
         self.evaluations += apart.evaluations
-        self.add(apart.elite(8))
-        self._ends += [(apart.scores[0], apart.plans[0])]
+        # Scored anew here: each pool measures against the first plan it met.
+        reached = self.add(apart.elite(8))
+        self._ends.append((float(reached[0]), apart.plans[0]))
 
     def recombine(self, parents: int = 10, most: int = 6000) -> None:
         """Adds what comes of putting up to three neighbouring stages of one good plan into another;
