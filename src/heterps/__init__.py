@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         MissingExtraError,
         NoPlanFoundError,
         PolicyError,
+        SnapshotError,
+        StoreError,
         UnknownNameError,
     )
     from heterps.job.load import load_job
@@ -44,6 +46,8 @@ _PLACES = {
         "MissingExtraError",
         "NoPlanFoundError",
         "PolicyError",
+        "SnapshotError",
+        "StoreError",
         "UnknownNameError",
     ),
     "heterps.job.load": ("load_job",),
@@ -80,7 +84,9 @@ __all__ = [
     "Progress",
     "ResourceType",
     "Scheduler",
+    "SnapshotError",
     "StageCost",
+    "StoreError",
     "UnknownNameError",
     "Workload",
     "__version__",

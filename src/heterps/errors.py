@@ -6,7 +6,9 @@ HeterPSError
 ├── InfeasibleError       no plan keeps the constraints; carries the reason and what is reachable
 ├── NoPlanFoundError      a method gave up though plans may exist; another method can decide
 ├── MissingExtraError     an optional dependency is not installed
-└── PolicyError           a saved scheduling policy cannot be used
+├── PolicyError           a saved scheduling policy cannot be used
+├── StoreError            the cold file of a table, or the disk under it, failed
+└── SnapshotError         a snapshot cannot be written or loaded; names the file
 """
 
 from __future__ import annotations
@@ -75,3 +77,16 @@ class MissingExtraError(HeterPSError):
 
 class PolicyError(HeterPSError):
     """A saved policy is broken or of another kind."""
+
+
+class StoreError(HeterPSError):
+    """The cold file of a table failed; what was acknowledged is still in memory."""
+
+
+class SnapshotError(HeterPSError):
+    """A snapshot cannot be written or loaded: ``path`` is the file or folder at fault."""
+
+    def __init__(self, path: object, problem: str) -> None:
+        super().__init__(f"snapshot {path}: {problem}")
+        self.path = path
+        self.problem = problem
