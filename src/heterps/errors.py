@@ -8,7 +8,9 @@ HeterPSError
 ├── MissingExtraError     an optional dependency is not installed
 ├── PolicyError           a saved scheduling policy cannot be used
 ├── StoreError            the cold file of a table, or the disk under it, failed
-└── SnapshotError         a snapshot cannot be written or loaded; names the file
+├── SnapshotError         a snapshot cannot be written or loaded; names the file
+├── WireError             a message is malformed, too large, a replay, or signed with another key
+└── ServerError           a parameter server does not answer, or failed; names shard and address
 """
 
 from __future__ import annotations
@@ -90,3 +92,11 @@ class SnapshotError(HeterPSError):
         super().__init__(f"snapshot {path}: {problem}")
         self.path = path
         self.problem = problem
+
+
+class WireError(HeterPSError):
+    """A message that cannot be read, trusted or sent."""
+
+
+class ServerError(HeterPSError):
+    """A parameter server does not answer in time, or answered with a failure of its own."""
