@@ -7,6 +7,7 @@ HeterPSError
 ├── NoPlanFoundError      a method gave up though plans may exist; another method can decide
 ├── MissingExtraError     an optional dependency is not installed
 ├── PolicyError           a saved scheduling policy cannot be used
+├── NotCommittedError     a batch that a pull waits for did not commit in time
 ├── StoreError            the cold file of a table, or the disk under it, failed
 ├── SnapshotError         a snapshot cannot be written or loaded; names the file
 ├── WireError             a message is malformed, too large, a replay, or signed with another key
@@ -79,6 +80,18 @@ class MissingExtraError(HeterPSError):
 
 class PolicyError(HeterPSError):
     """A saved policy is broken or of another kind."""
+
+
+class NotCommittedError(HeterPSError):
+    """A pull for ``batch`` gave up waiting for the batches before it."""
+
+    def __init__(self, batch: int, committed: int, timeout_s: float) -> None:
+        super().__init__(
+            f"pull for batch {batch}: only batch {committed} has committed after {timeout_s:g} s; "
+            "parts of a batch are missing, or were not announced"
+        )
+        self.batch = batch
+        self.committed = committed
 
 
 class StoreError(HeterPSError):

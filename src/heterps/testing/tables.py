@@ -11,6 +11,7 @@ import numpy.typing as npt
 from heterps.ps.initial import Initializer, Uniform
 from heterps.ps.reference import ReferenceTable
 from heterps.ps.rules import Rule, Sgd
+from heterps.ps.table import SparseTable
 
 _NATIVE = "heterps.ps._native"
 STORES = ("reference", "native") if importlib.util.find_spec(_NATIVE) else ("reference",)
@@ -40,6 +41,19 @@ def make_store(kind: str, dim: int, rule: Rule | None = None, **settings: Any) -
     if kind == "reference":
         return ReferenceTable(**arguments)
     return importlib.import_module(_NATIVE).Table(**arguments)
+
+
+class SparseTableOnReference(SparseTable):
+    """The Python surface with the reference under it."""
+
+    @staticmethod
+    def _open_store(**settings: Any) -> Any:
+        return ReferenceTable(**settings)
+
+
+def make_table(kind: str, *args: Any, **settings: Any) -> SparseTable:
+    """A SparseTable on either kind of store."""
+    return (SparseTable if kind == "native" else SparseTableOnReference)(*args, **settings)
 
 
 def pull(store: Any, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:

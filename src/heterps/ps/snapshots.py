@@ -1,0 +1,306 @@
+"""Tables in a folder that any number of shards can load.
+
+A snapshot is a folder: ``manifest.json`` and one safetensors file per table and range of buckets.
+It is written into ``<path>.partial-<random>``, by one process or by several shards together; one
+publisher writes the manifest last and renames the folder. What carries the final name is therefore
+whole, and sizes and checksums tell when it no longer is. A delta holds the rows that were pushed
+since its base, which it names; loading reads the chain from the first base on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from heterps.errors import SnapshotError
+from heterps.ps.bucket_files import (
+    COLUMNS,
+    BucketWriter,
+    check_seal,
+    read_rows,
+    read_tensors,
+    seal,
+    sync,
+    write_tensors,
+)
+from heterps.ps.sharding import BUCKETS, bucket_of
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_RANGE = 64  # buckets to a file, so that a shard reads little that is not its own
+Entry = dict[str, Any]
+
+
+class Store(Protocol):
+    """What loading needs of a table."""
+
+    step: int
+    committed: int
+
+    def restore(
+        self, ids: Any, values: Any, state: Any, frequency: Any, last_seen: Any
+    ) -> None: ...
+
+    def restore_pending(self, ids: Any, counts: Any, last_seen: Any) -> None: ...
+
+    def remove(self, ids: Any) -> None: ...
+
+
+class Partial:
+    """A snapshot being written: leaving the block without ``publish`` removes it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.folder = self.path.with_name(f"{self.path.name}.partial-{secrets.token_hex(6)}")
+
+    def __enter__(self) -> Self:
+        if self.path.exists():
+            raise SnapshotError(self.path, "exists already; a snapshot is never overwritten")
+        try:
+            self.folder.mkdir(parents=True)
+        except OSError as error:
+            raise SnapshotError(
+                self.folder, f"cannot be written: {error.strerror or error}"
+            ) from error
+        return self
+
+    def publish(self, parts: Iterable[Entry], base: Snapshot | None = None) -> str:
+        """Give the snapshot its name once all parts are written; its identity."""
+        identity = secrets.token_hex(16)
+        body: Entry = {"id": identity, "base": None, "tables": _joined(self.path, parts)}
+        if base is not None:
+            where = os.path.relpath(base.path, self.path.parent)
+            body["base"] = {"path": where, "id": base.identity}
+        try:
+            _write_manifest(self.folder, body)
+            self.folder.rename(self.path)
+            sync(self.path.parent)
+        except OSError as error:
+            raise SnapshotError(
+                self.path, f"cannot be published: {error.strerror or error}"
+            ) from error
+        return identity
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def write_table(
+    folder: str | os.PathLike[str], name: str, settings: Entry, capture: Any, buckets: range
+) -> Entry:
+    """Write one shard's rows of a table; the entry belongs into the manifest.
+
+    ``settings`` are compared when the snapshot is loaded; ``dim`` and ``state_width`` are needed.
+    """
+    target = Path(folder) / name
+    try:
+        target.mkdir(exist_ok=True)
+        files = _write_rows(target, settings, capture, buckets)
+        extra = _write_extra(target, capture, buckets)
+    except OSError as error:
+        raise SnapshotError(target, f"cannot be written: {error}") from error
+    return {
+        "table": name,
+        "buckets": [buckets.start, buckets.stop],
+        "settings": settings,
+        "rows": int(capture.rows),
+        "step": int(capture.step),
+        "committed": int(capture.committed),
+        "files": files,
+        "extra": extra,
+    }
+
+
+def _write_rows(folder: Path, settings: Entry, capture: Any, buckets: range) -> list[Entry]:
+    ends = range(buckets.start // _RANGE * _RANGE, buckets.stop, _RANGE)
+    ranges = [range(max(a, buckets.start), min(a + _RANGE, buckets.stop)) for a in ends]
+    widths = {"values": settings["dim"], "state": settings["state_width"]}
+    writer = BucketWriter(folder, capture, ranges, widths)
+    writer.write()
+    return [
+        {**seal(file.path), "buckets": [held.start, held.stop]}
+        for file, held in zip(writer.files, writer.ranges, strict=True)
+    ]
+
+
+def _write_extra(folder: Path, capture: Any, buckets: range) -> Entry | None:
+    """Ids that wait for admission, and those removed since the base."""
+    arrays = {
+        "pending_ids": capture.pending_ids,
+        "removed": capture.removed,
+        "pending_counts": capture.pending_counts,
+        "pending_last_seen": capture.pending_last_seen,
+    }
+    present = {name: array for name, array in arrays.items() if len(array)}
+    if not present:
+        return None
+    path = folder / f"extra-{buckets.start:04}-{buckets.stop:04}.safetensors"
+    write_tensors(path, present)
+    return seal(path)
+
+
+def _joined(path: Path, parts: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """The parts by table; together they have to hold every bucket once, at one batch."""
+    tables: dict[str, list[Entry]] = {}
+    for part in sorted(parts, key=lambda part: (part["table"], part["buckets"])):
+        tables.setdefault(part["table"], []).append(part)
+    for name, held in tables.items():
+        edges = [0, *(edge for part in held for edge in part["buckets"]), BUCKETS]
+        if edges[::2] != edges[1::2]:
+            raise SnapshotError(path, f"the parts of table '{name}' leave out or repeat buckets")
+        if len({part["committed"] for part in held}) > 1:
+            raise SnapshotError(path, f"the parts of table '{name}' are of different batches")
+    return tables
+
+
+def _write_manifest(folder: Path, body: Entry) -> None:
+    document = {"format": FORMAT, "body": body, "blake2b": _digest_of(body)}
+    written = folder / f"{MANIFEST}.new"
+    written.write_text(json.dumps(document, indent=1))
+    sync(written)
+    written.rename(folder / MANIFEST)
+    for inner in [*(path for path in folder.iterdir() if path.is_dir()), folder]:
+        sync(inner)
+
+
+def _digest_of(body: Entry) -> str:
+    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=32).hexdigest()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A published snapshot, its manifest checked; the files are checked as they are read."""
+
+    path: Path
+    identity: str
+    base: Snapshot | None
+    tables: Mapping[str, list[Entry]]
+
+    def load(self, name: str, settings: Entry, store: Store, buckets: range) -> None:
+        """Put the rows of ``buckets`` into an empty store, with its step and batch.
+
+        Every file is checked before the first row is restored.
+        """
+        parts = self.parts_of(name, settings)
+        for snapshot in self.chain():
+            snapshot._check(name, settings, buckets)
+        for snapshot in self.chain():
+            snapshot._restore(name, settings, store, buckets)
+        ours = [part for part in parts if _overlap(part["buckets"], buckets)]
+        for ids, counts, last_seen in self._pending(name, ours, buckets):
+            store.restore_pending(ids, counts, last_seen)
+        store.step = max(part["step"] for part in ours)
+        store.committed = ours[0]["committed"]
+
+    def chain(self) -> list[Snapshot]:
+        """From the first base to this one."""
+        return [*(self.base.chain() if self.base else []), self]
+
+    def parts_of(self, name: str, settings: Entry) -> list[Entry]:
+        """The parts of a table, which has to have these settings."""
+        if name not in self.tables:
+            held = ", ".join(sorted(self.tables)) or "none"
+            raise SnapshotError(self.path, f"holds no table '{name}' (it holds: {held})")
+        parts = self.tables[name]
+        for key, value in settings.items():
+            saved = parts[0]["settings"].get(key)
+            if saved != value:
+                raise SnapshotError(
+                    self.path, f"table '{name}' was saved with {key} {saved!r}, this has {value!r}"
+                )
+        return parts
+
+    def _check(self, name: str, settings: Entry, buckets: range) -> None:
+        for part in self.parts_of(name, settings):
+            if _overlap(part["buckets"], buckets):
+                needed = [f for f in part["files"] if _overlap(f["buckets"], buckets)]
+                for sealed in [*needed, *([part["extra"]] if part["extra"] else [])]:
+                    check_seal(self.path / name, sealed)
+
+    def _restore(self, name: str, settings: Entry, store: Store, buckets: range) -> None:
+        """Remove what this snapshot removes, then overwrite what it holds."""
+        for part in self.parts_of(name, settings):
+            if not _overlap(part["buckets"], buckets):
+                continue
+            removed = self._extra(name, part).get("removed")
+            if removed is not None:
+                store.remove(_within(removed, buckets))
+            for sealed in part["files"]:
+                if _overlap(sealed["buckets"], buckets):
+                    self._restore_file(name, settings, sealed, store, buckets)
+
+    def _restore_file(
+        self, name: str, settings: Entry, sealed: Entry, store: Store, buckets: range
+    ) -> None:
+        path = self.path / name / sealed["file"]
+        for block in read_rows(path, range(*sealed["buckets"]), buckets):
+            shape = (len(block["ids"]), settings["state_width"])
+            block.setdefault("state", np.empty(shape, np.float32))
+            store.restore(*(block[column] for column in COLUMNS))
+
+    def _pending(
+        self, name: str, parts: Iterable[Entry], buckets: range
+    ) -> Iterator[tuple[npt.NDArray[Any], ...]]:
+        for part in parts:
+            extra = self._extra(name, part)
+            if "pending_ids" in extra:
+                ours = np.isin(bucket_of(extra["pending_ids"]), np.array(buckets))
+                columns = ("pending_ids", "pending_counts", "pending_last_seen")
+                yield tuple(extra[column][ours] for column in columns)
+
+    def _extra(self, name: str, part: Entry) -> dict[str, npt.NDArray[Any]]:
+        if part["extra"] is None:
+            return {}
+        return read_tensors(self.path / name / part["extra"]["file"])
+
+
+def open_snapshot(path: str | os.PathLike[str]) -> Snapshot:
+    """The snapshot at a path and its bases."""
+    folder = Path(path)
+    body = _read_manifest(folder)
+    base = None
+    if body["base"] is not None:
+        base = open_snapshot(folder.parent / body["base"]["path"])
+        if base.identity != body["base"]["id"]:
+            raise SnapshotError(base.path, f"is not the base that {folder} was made from")
+    return Snapshot(folder, body["id"], base, body["tables"])
+
+
+def _read_manifest(folder: Path) -> Entry:
+    path = folder / MANIFEST
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise SnapshotError(path, f"cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise SnapshotError(path, "is not valid JSON: it is torn or corrupted") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise SnapshotError(path, f"expected a manifest of format {FORMAT}")
+    body = document.get("body")
+    if not isinstance(body, dict) or _digest_of(body) != document.get("blake2b"):
+        raise SnapshotError(path, "its checksum differs: it is corrupted")
+    return body
+
+
+def _overlap(pair: list[int], buckets: range) -> bool:
+    return pair[0] < buckets.stop and buckets.start < pair[1]
+
+
+def _within(ids: npt.NDArray[np.int64], buckets: range) -> npt.NDArray[np.int64]:
+    return ids[np.isin(bucket_of(ids), np.array(buckets))]
