@@ -31,6 +31,12 @@ def rows_of(value: Any, shape: tuple[int, ...], path: str = "grads") -> npt.NDAr
     return np.ascontiguousarray(array)
 
 
+def floats_of(value: Any, path: str) -> npt.NDArray[np.float32]:
+    """Floats of any shape."""
+    array = _array(value, path, _FLOATS)
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
 def out_of(value: Any, shape: tuple[int, ...], path: str = "out") -> npt.NDArray[np.float32]:
     """A matrix to write into, in place: it is never copied."""
     if isinstance(value, list | tuple):

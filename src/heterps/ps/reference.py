@@ -259,6 +259,34 @@ class ReferenceTable:
         return batch is not None and batch.announced == len(batch.parts)
 
 
+class ReferenceDense:
+    """See ``heterps.ps._native.Dense``: a matrix of values with one state a row."""
+
+    def __init__(
+        self, *, values: Floats, rule: str, lr: float, options: Mapping[str, float] | None = None
+    ) -> None:
+        self.rule = RULES[rule](lr=lr, **(options or {}))
+        self.lr = lr
+        self.step = 0
+        self._values = values.copy()
+        self._state = np.tile(self.rule.initial_state(values.shape[1]), (len(values), 1))
+
+    def pull(self, out: Floats) -> None:
+        out[:] = self._values
+
+    def push(self, grads: Floats, lr: float | None = None) -> None:
+        self.step += 1
+        rate = self.lr if lr is None else lr
+        with np.errstate(all="ignore"):
+            self.rule.apply(self._values, self._state, grads, rate, self.step)
+
+    def export(self) -> tuple[Floats, Floats, int]:
+        return self._values.copy(), self._state.copy(), self.step
+
+    def restore(self, values: Floats, state: Floats, step: int) -> None:
+        self._values[:], self._state[:], self.step = values, state, step
+
+
 class ReferenceCapture:
     """A copy of the rows seen after ``since_step``, taken when it is made."""
 

@@ -75,10 +75,16 @@ class Partial:
             ) from error
         return self
 
-    def publish(self, parts: Iterable[Entry], base: Snapshot | None = None) -> str:
+    def publish(
+        self,
+        parts: Iterable[Entry],
+        base: Snapshot | None = None,
+        tensors: Iterable[Entry] = (),
+    ) -> str:
         """Give the snapshot its name once all parts are written; its identity."""
         identity = secrets.token_hex(16)
         body: Entry = {"id": identity, "base": None, "tables": _joined(self.path, parts)}
+        body["tensors"] = {entry["tensor"]: entry for entry in tensors}
         if base is not None:
             where = os.path.relpath(base.path, self.path.parent)
             body["base"] = {"path": where, "id": base.identity}
@@ -155,6 +161,23 @@ def _write_extra(folder: Path, capture: Any, buckets: range) -> Entry | None:
     return seal(path)
 
 
+def write_tensor(
+    folder: str | os.PathLike[str],
+    name: str,
+    settings: Entry,
+    step: int,
+    values: npt.NDArray[np.float32],
+    state: npt.NDArray[np.float32],
+) -> Entry:
+    """Write a dense tensor and the state of its rule, always whole."""
+    path = Path(folder) / f"{name}.safetensors"
+    try:
+        write_tensors(path, {"values": values, "state": state})
+        return {"tensor": name, "settings": settings, "step": step, "file": seal(path)}
+    except OSError as error:
+        raise SnapshotError(path, f"cannot be written: {error}") from error
+
+
 def _joined(path: Path, parts: Iterable[Entry]) -> dict[str, list[Entry]]:
     """The parts by table; together they have to hold every bucket once, at one batch."""
     tables: dict[str, list[Entry]] = {}
@@ -191,6 +214,7 @@ class Snapshot:
     identity: str
     base: Snapshot | None
     tables: Mapping[str, list[Entry]]
+    tensors: Mapping[str, Entry]
 
     def load(self, name: str, settings: Entry, store: Store, buckets: range) -> None:
         """Put the rows of ``buckets`` into an empty store, with its step and batch.
@@ -208,6 +232,17 @@ class Snapshot:
         store.step = max(part["step"] for part in ours)
         store.committed = ours[0]["committed"]
 
+    def load_tensor(
+        self, name: str, settings: Entry
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], int, Entry]:
+        """Values, state, step and settings of a dense tensor, which has to have these settings."""
+        if name not in self.tensors:
+            raise self._missing("tensor", name, self.tensors)
+        entry = self.tensors[name]
+        self._compare(f"tensor '{name}'", entry["settings"], settings)
+        arrays = read_tensors(check_seal(self.path, entry["file"]))
+        return arrays["values"], arrays["state"], entry["step"], entry["settings"]
+
     def chain(self) -> list[Snapshot]:
         """From the first base to this one."""
         return [*(self.base.chain() if self.base else []), self]
@@ -215,16 +250,21 @@ class Snapshot:
     def parts_of(self, name: str, settings: Entry) -> list[Entry]:
         """The parts of a table, which has to have these settings."""
         if name not in self.tables:
-            held = ", ".join(sorted(self.tables)) or "none"
-            raise SnapshotError(self.path, f"holds no table '{name}' (it holds: {held})")
+            raise self._missing("table", name, self.tables)
         parts = self.tables[name]
-        for key, value in settings.items():
-            saved = parts[0]["settings"].get(key)
-            if saved != value:
-                raise SnapshotError(
-                    self.path, f"table '{name}' was saved with {key} {saved!r}, this has {value!r}"
-                )
+        self._compare(f"table '{name}'", parts[0]["settings"], settings)
         return parts
+
+    def _missing(self, what: str, name: str, known: Iterable[str]) -> SnapshotError:
+        held = ", ".join(sorted(known)) or "none"
+        return SnapshotError(self.path, f"holds no {what} '{name}' (it holds: {held})")
+
+    def _compare(self, what: str, saved: Entry, settings: Entry) -> None:
+        for key, value in settings.items():
+            if saved.get(key) != value:
+                raise SnapshotError(
+                    self.path, f"{what} was saved with {key} {saved.get(key)!r}, not {value!r}"
+                )
 
     def _check(self, name: str, settings: Entry, buckets: range) -> None:
         for part in self.parts_of(name, settings):
@@ -279,7 +319,7 @@ def open_snapshot(path: str | os.PathLike[str]) -> Snapshot:
         base = open_snapshot(folder.parent / body["base"]["path"])
         if base.identity != body["base"]["id"]:
             raise SnapshotError(base.path, f"is not the base that {folder} was made from")
-    return Snapshot(folder, body["id"], base, body["tables"])
+    return Snapshot(folder, body["id"], base, body["tables"], body["tensors"])
 
 
 def _read_manifest(folder: Path) -> Entry:

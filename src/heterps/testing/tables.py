@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heterps.ps.dense import DenseTensor
 from heterps.ps.initial import Initializer, Uniform
-from heterps.ps.reference import ReferenceTable
+from heterps.ps.reference import ReferenceDense, ReferenceTable
 from heterps.ps.rules import Rule, Sgd
 from heterps.ps.table import SparseTable
 
@@ -54,6 +55,19 @@ class SparseTableOnReference(SparseTable):
 def make_table(kind: str, *args: Any, **settings: Any) -> SparseTable:
     """A SparseTable on either kind of store."""
     return (SparseTable if kind == "native" else SparseTableOnReference)(*args, **settings)
+
+
+class DenseTensorOnReference(DenseTensor):
+    """The same for a dense tensor."""
+
+    @staticmethod
+    def _open_store(**settings: Any) -> Any:
+        return ReferenceDense(**settings)
+
+
+def make_tensor(kind: str, *args: Any, **settings: Any) -> DenseTensor:
+    """A DenseTensor on either kind of store."""
+    return (DenseTensor if kind == "native" else DenseTensorOnReference)(*args, **settings)
 
 
 def pull(store: Any, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
