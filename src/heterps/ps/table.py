@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,8 +22,7 @@ from heterps.ps.rules import Rule, make_rule
 from heterps.ps.sharding import buckets_of
 from heterps.ps.snapshots import Partial, Snapshot, open_snapshot, write_table
 
-Path = str | os.PathLike[str]
-_FOREVER_S = 1e9
+StrPath = str | os.PathLike[str]
 _NAME = "table"  # of the only table in a snapshot that a table saves by itself
 
 
@@ -47,7 +48,7 @@ class SparseTable:
         seed: int = 0,
         initial: Initializer | None = None,
         memory_bytes: int | None = None,
-        path: Path | None = None,
+        path: StrPath | None = None,
         admission: int = 0,
         evict_after: int = 0,
         max_rows: int = 0,
@@ -78,7 +79,7 @@ class SparseTable:
                 seed=self.seed,
                 threads=_whole("threads", threads),
                 memory_bytes=budget,
-                path="" if path is None or not budget else os.fspath(path),
+                path=_cold_file(path) if budget else "",
                 staleness=self.staleness,
                 **{key: _whole(key, value) for key, value in limits.items()},
             )
@@ -176,7 +177,7 @@ class SparseTable:
         with self._failures():
             return dict(self._store.stats())
 
-    def save(self, path: Path, delta_of: Path | None = None) -> None:
+    def save(self, path: StrPath, delta_of: StrPath | None = None) -> None:
         """Write a snapshot; with ``delta_of`` only what changed since that one, the last."""
         base = None if delta_of is None else open_snapshot(delta_of)
         with Partial(path) as partial:
@@ -189,7 +190,7 @@ class SparseTable:
 
     def save_part(
         self,
-        folder: Path,
+        folder: StrPath,
         name: str = _NAME,
         shard: int = 0,
         shards: int = 1,
@@ -219,7 +220,7 @@ class SparseTable:
                 self._last = (identity, int(capture.step))
         self._saving.release()
 
-    def load(self, path: Path, shard: int = 0, shards: int = 1, name: str = _NAME) -> None:
+    def load(self, path: StrPath, shard: int = 0, shards: int = 1, name: str = _NAME) -> None:
         """Fill this table, which must be new, with its shard's share of a snapshot."""
         buckets = buckets_of(shard, shards)
         if len(self) or self.step:
@@ -250,9 +251,10 @@ class SparseTable:
         self.close()
 
     def _wait(self, batch: int, timeout_s: float | None) -> None:
-        seconds = _FOREVER_S if timeout_s is None else timeout_s
-        if not self._store.wait(_whole("batch", batch), seconds):
-            raise NotCommittedError(batch, self.committed, seconds)
+        if timeout_s is not None and not timeout_s >= 0:
+            raise InputError("timeout_s", f"expected 0 or more, got {timeout_s!r}")
+        if not self._store.wait(_whole("batch", batch), -1 if timeout_s is None else timeout_s):
+            raise NotCommittedError(batch, self.committed, timeout_s or 0)
 
     def _since(self, base: Snapshot | None) -> int:
         if base is None:
@@ -297,6 +299,15 @@ def _whole(path: str, value: Any, low: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
         raise InputError(path, f"expected a whole number of {low} or more, got {value!r}")
     return int(value)
+
+
+def _cold_file(folder: Any) -> str:
+    """A new file in a folder, for this table alone; an old one is never read."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except (OSError, TypeError) as error:
+        raise InputError("path", f"expected a folder that can be written: {error}") from error
+    return str(Path(folder) / f"rows-{secrets.token_hex(8)}.cold")
 
 
 def _checked_part(part: Any) -> tuple[int, int]:

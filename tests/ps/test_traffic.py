@@ -1,0 +1,67 @@
+"""Random operation sequences: the store in C++ never differs from the reference by a bit."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from heterps.testing.tables import STORES, make_store
+from heterps.testing.traffic import TableTraffic
+
+QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+class BudgetedTraffic(TableTraffic):
+    """Beside the store that is all in memory, some that hold only a few rows of it."""
+
+    def others(self, dim, rule, settings):
+        self.scratch = tempfile.TemporaryDirectory()
+        return [
+            make_store(
+                "native",
+                dim,
+                rule,
+                memory_bytes=memory_bytes,
+                path=str(Path(self.scratch.name) / f"{memory_bytes}-{threads}"),
+                threads=threads,
+                **settings,
+            )
+            for memory_bytes, threads in ((1, 1), (20_000, 1), (20_000, 2))
+        ]
+
+    def teardown(self):
+        super().teardown()
+        self.stores = []
+        if hasattr(self, "scratch"):
+            self.scratch.cleanup()
+
+
+needs_native = pytest.mark.skipif("native" not in STORES, reason="not built")
+
+TestTraffic = TableTraffic.TestCase
+TestTraffic.settings = settings(max_examples=60, stateful_step_count=25, **QUIET)
+
+
+@pytest.mark.slow
+@needs_native
+class TestLongTraffic(TableTraffic.TestCase):
+    settings = settings(max_examples=300, stateful_step_count=60, **QUIET)
+
+
+@needs_native
+class TestBudgetedTraffic(BudgetedTraffic.TestCase):
+    settings = settings(max_examples=30, stateful_step_count=25, **QUIET)
+
+
+@pytest.mark.slow
+@needs_native
+class TestLongBudgetedTraffic(BudgetedTraffic.TestCase):
+    settings = settings(max_examples=200, stateful_step_count=60, **QUIET)
+
+
+@pytest.mark.soak
+@needs_native
+@pytest.mark.timeout(3600)
+class TestSoakTraffic(BudgetedTraffic.TestCase):
+    settings = settings(max_examples=5000, stateful_step_count=100, **QUIET)
