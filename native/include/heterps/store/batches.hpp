@@ -1,0 +1,56 @@
+// Gradients of batches that are not whole yet.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "heterps/store/grouping.hpp"
+
+namespace heterps::store {
+
+// (micro-batch, layer); sums run over parts in ascending order.
+using PartKey = std::pair<std::int64_t, std::int64_t>;
+
+struct Part {
+    std::vector<std::int64_t> ids;
+    std::vector<float> gradients;
+};
+
+struct Batch {
+    std::map<PartKey, Part> parts;
+    std::optional<std::size_t> announced;
+    std::optional<double> lr;
+
+    bool whole() const { return announced && *announced == parts.size(); }
+    std::vector<Span> spans() const;
+};
+
+// Not thread-safe.
+class Batches {
+  public:
+    // Equal announcements are ignored; throws std::invalid_argument if they differ.
+    void announce(std::int64_t batch, std::size_t parts, std::optional<double> lr);
+    // Throws std::invalid_argument if the batch has all its parts already.
+    bool has(std::int64_t batch, PartKey key) const;
+    void add(std::int64_t batch, PartKey key, Part part);
+
+    bool whole(std::int64_t batch) const;
+    Batch take(std::int64_t batch);
+    void give_back(std::int64_t batch, Batch taken) { open_[batch] = std::move(taken); }
+    void forget_up_to(std::int64_t batch);
+
+    // Buffers are used again, so that steady traffic allocates nothing large.
+    Part spare_part();
+    void recycle(Batch batch);
+
+    std::size_t size() const { return open_.size(); }
+
+  private:
+    std::map<std::int64_t, Batch> open_;
+    std::vector<Part> spare_;
+};
+
+}  // namespace heterps::store

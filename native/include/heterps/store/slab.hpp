@@ -1,0 +1,77 @@
+// Rows in RAM: fixed-size records side by side, with a bit each that says whether it is in use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+
+#include "heterps/store/pages.hpp"
+
+namespace heterps::store {
+
+// A record is [id 8 | frequency 4 | last_seen 4 | vector | state], aligned to 4 bytes only: packing
+// keeps the memory per row small.
+struct Record {
+    static constexpr std::size_t kHeader = 16;
+
+    static std::int64_t id(const char* at) { return load<std::int64_t>(at); }
+    static std::uint32_t frequency(const char* at) { return load<std::uint32_t>(at + 8); }
+    static std::uint32_t last_seen(const char* at) { return load<std::uint32_t>(at + 12); }
+    static float* vector(char* at) { return reinterpret_cast<float*>(at + kHeader); }
+    static const float* vector(const char* at) {
+        return reinterpret_cast<const float*>(at + kHeader);
+    }
+    static void set(char* at, std::int64_t id, std::uint32_t frequency, std::uint32_t last_seen) {
+        std::memcpy(at, &id, 8);
+        set_seen(at, frequency, last_seen);
+    }
+    static void set_seen(char* at, std::uint32_t frequency, std::uint32_t last_seen) {
+        std::memcpy(at + 8, &frequency, 4);
+        std::memcpy(at + 12, &last_seen, 4);
+    }
+
+  private:
+    template <class T>
+    static T load(const char* at) {
+        T value;
+        std::memcpy(&value, at, sizeof value);
+        return value;
+    }
+};
+
+// `allocate` and `release` may be called by several threads at once; a record itself is guarded by
+// whoever owns its id. Records never move.
+class Slab {
+  public:
+    Slab(std::size_t stride, std::size_t reserve_bytes);
+
+    char* at(std::uint64_t row) { return rows_.data() + row * stride_; }
+    const char* at(std::uint64_t row) const { return rows_.data() + row * stride_; }
+    std::size_t stride() const { return stride_; }
+
+    void allocate(std::size_t count, std::uint64_t* rows);
+    void release(std::uint64_t row);
+
+    bool used(std::uint64_t row) const { return (word(row / 64) >> (row % 64)) & 1; }
+    // The use bits of rows 64 * index to 64 * index + 63.
+    std::uint64_t word(std::uint64_t index) const {
+        return __atomic_load_n(bits() + index, __ATOMIC_RELAXED);
+    }
+    std::uint64_t words() const { return (end_ + 63) / 64; }
+    std::uint64_t end() const { return end_; }  // rows ever used are below this
+    std::uint64_t size() const { return __atomic_load_n(&size_, __ATOMIC_RELAXED); }
+    std::size_t bytes() const { return end_ * stride_ + end_ / 8; }
+
+  private:
+    std::uint64_t* bits() const { return reinterpret_cast<std::uint64_t*>(bits_.data()); }
+    std::size_t take_holes(std::size_t count, std::uint64_t* rows);
+
+    std::size_t stride_;
+    Pages rows_, bits_;
+    std::mutex mutex_;
+    std::uint64_t end_ = 0, size_ = 0;
+    std::uint64_t cursor_ = 0;  // the word where the search for holes goes on
+};
+
+}  // namespace heterps::store

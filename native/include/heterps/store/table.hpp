@@ -1,0 +1,169 @@
+// A sparse table: 64-bit ids to rows, with the optimizer rule beside them.
+//
+// All methods may be called by several threads at once. Pulls run beside each other; a push, a
+// commit or a restore has the table for itself and is seen by a pull as a whole or not at all.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heterps/store/batches.hpp"
+#include "heterps/store/capture.hpp"
+#include "heterps/store/errors.hpp"
+#include "heterps/store/rows.hpp"
+#include "heterps/store/table_lock.hpp"
+#include "heterps/store/thread_pool.hpp"
+#include "heterps/store/update.hpp"
+
+namespace heterps::store {
+
+struct TableOptions {
+    int dim = 0;
+    std::string rule;
+    double lr = 0;
+    RuleOptions rule_options;
+    std::string initial = "zeros";
+    double scale = 0;
+    std::uint64_t seed = 0;
+    int threads = 0;
+    std::uint64_t memory_bytes = 0;  // 0: no bound
+    std::string path;                // of the cold file; empty: none
+    std::uint32_t admission = 0, evict_after = 0;
+    std::uint64_t max_rows = 0;
+    std::uint32_t staleness = 0;
+};
+
+class Capture;
+
+class Table {
+  public:
+    explicit Table(const TableOptions& options);  // throws std::invalid_argument, StoreError
+    ~Table();
+    Table(const Table&) = delete;
+    Table& operator=(const Table&) = delete;
+
+    // `out` is [count, dim]. Changes nothing but, maybe, which rows are in RAM.
+    void pull(const std::int64_t* ids, std::size_t count, float* out);
+    // `gradients` is [count, dim]. If it throws, nothing has changed.
+    void push(const std::int64_t* ids, std::size_t count, const float* gradients,
+              std::optional<double> lr);
+
+    // Synchronous mode; see docs/parameter-server.md. A batch commits in the call that makes it
+    // whole, or in the one that commits the batch before it. If that call throws StoreError, the
+    // part is kept, and the next announcement or part tries again.
+    void announce(std::int64_t batch, std::size_t parts, std::optional<double> lr);
+    bool accumulate(std::int64_t batch, PartKey part, const std::int64_t* ids, std::size_t count,
+                    const float* gradients);
+    // Whether a pull for `batch` may go ahead, at the latest after `timeout_s` (negative: no
+    // limit).
+    bool wait(std::int64_t batch, double timeout_s);
+    std::int64_t committed() const;
+    void set_committed(std::int64_t batch);
+
+    // Returns at once; rows on disk are brought in by a thread of the table.
+    void prefetch(const std::int64_t* ids, std::size_t count);
+    void drain();
+
+    double lr() const;
+    void set_lr(double lr);
+    std::uint64_t step() const;
+    void set_step(std::uint64_t step);
+    std::size_t size() const;
+    std::map<std::string, double> stats() const;
+
+    // One capture may be open at a time; throws std::invalid_argument for a second one.
+    std::unique_ptr<Capture> capture(std::int64_t since_step);
+
+    void restore(const std::int64_t* ids, std::size_t count, const float* values,
+                 const float* state, const std::uint32_t* frequency,
+                 const std::uint32_t* last_seen);
+    void restore_pending(const std::int64_t* ids, std::size_t count, const std::uint32_t* counts,
+                         const std::uint32_t* last_seen);
+    void remove(const std::int64_t* ids, std::size_t count);
+
+    const Layout& layout() const { return rows_.layout(); }
+
+  private:
+    friend class Capture;
+    struct Counters {
+        std::atomic<std::uint64_t> pulls{0}, pulled_ids{0}, hits{0}, misses{0}, unseen{0};
+        std::atomic<std::uint64_t> pushes{0}, pushed_ids{0}, distinct_ids{0}, commits{0};
+        std::atomic<std::uint64_t> created{0}, evicted{0};
+        std::atomic<std::uint64_t> pull_ns{0}, push_ns{0};
+    };
+    struct PullCounts {
+        std::uint64_t hits = 0, unseen = 0;
+    };
+
+    void pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts);
+    void pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts);
+    void fill_unseen(std::int64_t id, float* out) const;
+
+    // With the table locked for writing:
+    void apply_step(const std::vector<Span>& spans, double lr);
+    UpdateLimits limits_at(std::uint64_t step) const;
+    void drop_row(std::int64_t id, Slot slot);
+    void drop_expired(std::uint64_t words);  // in the next so many words of the slab
+    void keep_to_max_rows();
+    void restore_row(std::int64_t id, const float* values, const float* state,
+                     std::uint32_t frequency, std::uint32_t last_seen);
+    void make_room_for(const std::int64_t* ids, std::size_t count);
+    VisitCold visit_cold();
+
+    std::uint32_t oldest_live(std::uint64_t step) const;  // rows last seen before it have expired
+    std::uint64_t live_rows() const;
+    void commit_whole_batches();
+    void commit_batch(std::int64_t number, const Batch& batch);
+
+    const TableOptions options_;
+    ThreadPool pool_;
+
+    mutable TableLock lock_;  // guards all down to the blank line
+    Rows rows_;
+    Update update_;
+    SeenCounts seen_;
+    std::uint64_t step_ = 0;
+    std::uint64_t sweep_ = 0;  // the slab word at which the search for expired rows goes on
+    HotCapture* capture_ = nullptr;
+
+    mutable std::mutex batches_mutex_;  // after lock_ where both are held
+    std::condition_variable batches_changed_;
+    Batches batches_;
+    std::int64_t committed_ = -1;
+    bool committing_ = false;
+
+    std::mutex capture_mutex_;
+    std::atomic<double> lr_;
+    Counters counters_;
+};
+
+// A table as it was at one moment. Used by one thread; the table must outlive it.
+class Capture {
+  public:
+    ~Capture();
+    const CaptureSummary& summary() const { return summary_; }
+    const Layout& layout() const { return table_.layout(); }
+    // Replaces the batch by the next rows, at most `max_rows`; false after the last.
+    bool next(std::size_t max_rows, RowBatch& batch);
+    // With `ok`, later captures no longer report what was removed before this one.
+    void finish(bool ok);
+
+  private:
+    friend class Table;
+    Capture(Table& table, std::int64_t since);
+
+    Table& table_;
+    CaptureSummary summary_;
+    std::unique_ptr<HotCapture> hot_;
+    bool open_ = true;
+};
+
+}  // namespace heterps::store

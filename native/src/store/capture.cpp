@@ -1,0 +1,63 @@
+#include "heterps/store/capture.hpp"
+
+namespace heterps::store {
+
+void RowBatch::clear() {
+    ids.clear();
+    values.clear();
+    state.clear();
+    frequency.clear();
+    last_seen.clear();
+}
+
+void RowBatch::add(const char* record, const Layout& layout) {
+    ids.push_back(Record::id(record));
+    frequency.push_back(Record::frequency(record));
+    last_seen.push_back(Record::last_seen(record));
+    const float* floats = Record::vector(record);
+    values.insert(values.end(), floats, floats + layout.dim);
+    state.insert(state.end(), floats + layout.dim, floats + layout.dim + layout.state);
+}
+
+HotCapture::HotCapture(const Rows& rows, std::int64_t since)
+    : rows_(rows), since_(since), todo_(rows.slab().words()) {
+    for (std::size_t i = 0; i < todo_.size(); ++i) todo_[i] = rows.slab().word(i);
+}
+
+void HotCapture::count(CaptureSummary& summary) const {
+    for (std::size_t word = 0; word < todo_.size(); ++word)
+        for (std::uint64_t bits = todo_[word]; bits != 0; bits &= bits - 1) {
+            const char* record = rows_.slab().at(word * 64 + __builtin_ctzll(bits));
+            if (!wants(record)) continue;
+            ++summary.rows;
+            ++summary.bucket_counts[bucket_of(Record::id(record))];
+        }
+}
+
+void HotCapture::keep(std::uint64_t row, std::uint64_t bit) {
+    __atomic_fetch_and(&todo_[row / 64], ~bit, __ATOMIC_RELAXED);
+    const char* record = rows_.slab().at(row);
+    if (!wants(record)) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    kept_.insert(kept_.end(), record, record + rows_.slab().stride());
+}
+
+void HotCapture::next(std::size_t max_rows, RowBatch& batch) {
+    const Layout& layout = rows_.layout();
+    const std::size_t stride = rows_.slab().stride();
+    const std::size_t before = batch.ids.size();
+    for (; !kept_.empty() && batch.ids.size() - before < max_rows;) {
+        batch.add(kept_.data() + kept_.size() - stride, layout);
+        kept_.resize(kept_.size() - stride);
+    }
+    for (; cursor_ < todo_.size(); ++cursor_) {
+        for (std::uint64_t& bits = todo_[cursor_]; bits != 0; bits &= bits - 1) {
+            if (batch.ids.size() - before >= max_rows) return;
+            const char* record = rows_.slab().at(cursor_ * 64 + __builtin_ctzll(bits));
+            if (wants(record)) batch.add(record, layout);
+        }
+    }
+    if (kept_.empty()) kept_.shrink_to_fit();
+}
+
+}  // namespace heterps::store

@@ -1,0 +1,44 @@
+#include "heterps/store/slab.hpp"
+
+namespace heterps::store {
+
+Slab::Slab(std::size_t stride, std::size_t reserve_bytes)
+    : stride_(stride), rows_(reserve_bytes), bits_(reserve_bytes / stride / 8 + 64) {}
+
+void Slab::allocate(std::size_t count, std::uint64_t* rows) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::size_t taken = size_ < end_ ? take_holes(count, rows) : 0;
+    const std::uint64_t fresh_end = end_ + (count - taken);
+    rows_.commit(fresh_end * stride_);
+    bits_.commit((fresh_end + 63) / 64 * 8);
+    for (std::size_t i = taken; i < count; ++i) {
+        const std::uint64_t row = end_++;
+        __atomic_fetch_or(bits() + row / 64, std::uint64_t{1} << (row % 64), __ATOMIC_RELAXED);
+        rows[i] = row;
+    }
+    __atomic_fetch_add(&size_, count, __ATOMIC_RELAXED);
+}
+
+std::size_t Slab::take_holes(std::size_t count, std::uint64_t* rows) {
+    std::size_t taken = 0;
+    for (std::uint64_t visited = 0; visited < words() && taken < count; ++visited) {
+        if (cursor_ >= words()) cursor_ = 0;
+        std::uint64_t holes = ~word(cursor_);
+        for (; holes != 0 && taken < count; holes &= holes - 1) {
+            const std::uint64_t bit = static_cast<std::uint64_t>(__builtin_ctzll(holes));
+            const std::uint64_t row = cursor_ * 64 + bit;
+            if (row >= end_) break;
+            __atomic_fetch_or(bits() + cursor_, std::uint64_t{1} << bit, __ATOMIC_RELAXED);
+            rows[taken++] = row;
+        }
+        if (taken < count) ++cursor_;
+    }
+    return taken;
+}
+
+void Slab::release(std::uint64_t row) {
+    __atomic_fetch_and(bits() + row / 64, ~(std::uint64_t{1} << (row % 64)), __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&size_, 1, __ATOMIC_RELAXED);
+}
+
+}  // namespace heterps::store

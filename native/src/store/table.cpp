@@ -1,0 +1,254 @@
+// What every table does: construction, pull, push, synchronous batches.
+#include "heterps/store/table.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <shared_mutex>
+#include <stdexcept>
+
+namespace heterps::store {
+
+namespace {
+
+class Stopwatch {
+  public:
+    explicit Stopwatch(std::atomic<std::uint64_t>& total_ns) : total_ns_(total_ns) {}
+    ~Stopwatch() {
+        const auto spent = std::chrono::steady_clock::now() - start_;
+        total_ns_ += static_cast<std::uint64_t>(
+            std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+    }
+
+  private:
+    std::atomic<std::uint64_t>& total_ns_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+Layout layout_of(const TableOptions& options, const Rule& rule) {
+    if (options.dim < 1) throw std::invalid_argument("dim must be at least 1");
+    return {options.dim, rule.state_width(options.dim)};
+}
+
+}  // namespace
+
+Table::Table(const TableOptions& options)
+    : options_(options),
+      pool_(options.threads),
+      rows_(layout_of(options, Rule(options.rule, options.rule_options)),
+            Rule(options.rule, options.rule_options),
+            Initial(initial_kind(options.initial), options.scale, options.seed)),
+      update_(rows_),
+      lr_(options.lr) {}
+
+Table::~Table() = default;
+
+void Table::pull(const std::int64_t* ids, std::size_t count, float* out) {
+    const Stopwatch watch(counters_.pull_ns);
+    const std::shared_lock<TableLock> lock(lock_);
+    const auto dim = static_cast<std::size_t>(options_.dim);
+    const std::size_t chunk =
+        std::max<std::size_t>(1024, count / (8 * static_cast<std::size_t>(pool_.threads())));
+    pool_.run((count + chunk - 1) / chunk, [&](std::size_t part) {
+        const std::size_t begin = part * chunk, end = std::min(count, begin + chunk);
+        PullCounts counts;
+        pull_chunk(ids + begin, end - begin, out + begin * dim, counts);
+        counters_.hits += counts.hits;
+        counters_.unseen += counts.unseen;
+    });
+    ++counters_.pulls;
+    counters_.pulled_ids += count;
+}
+
+// Blocks in three stages, each a block behind the one before: fetch the slot, fetch the record,
+// copy the row; so a cache miss of one id is waited for while others are worked on.
+void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts) {
+    constexpr std::size_t kBlock = 32;
+    std::uint64_t hashes[3][kBlock];
+    Slot slots[3][kBlock];
+    const std::size_t blocks = (count + kBlock - 1) / kBlock;
+    const auto dim = static_cast<std::size_t>(options_.dim);
+    const std::size_t last = Record::kHeader + dim * sizeof(float) - 1;
+    const auto each = [&](std::size_t block, auto&& visit) {
+        const std::size_t begin = block * kBlock, end = std::min(count, begin + kBlock);
+        for (std::size_t i = begin; i < end; ++i) visit(i, i - begin, block % 3);
+    };
+    for (std::size_t step = 0; step < blocks + 2; ++step) {
+        if (step < blocks)
+            each(step, [&](std::size_t i, std::size_t k, std::size_t b) {
+                hashes[b][k] = Index::hash(ids[i]);
+                rows_.index().prefetch(hashes[b][k]);
+            });
+        if (step >= 1 && step <= blocks)
+            each(step - 1, [&](std::size_t, std::size_t k, std::size_t b) {
+                slots[b][k] = rows_.index().find(hashes[b][k], [](Slot) { return true; });
+                if (!slots[b][k] || slots[b][k].is_cold()) return;
+                const char* record = rows_.slab().at(slots[b][k].place());
+                __builtin_prefetch(record);
+                __builtin_prefetch(record + 64);
+                __builtin_prefetch(record + last);
+            });
+        if (step >= 2)
+            each(step - 2, [&](std::size_t i, std::size_t k, std::size_t b) {
+                Slot slot = slots[b][k];
+                if (slot && (slot.is_cold() || Record::id(rows_.slab().at(slot.place())) != ids[i]))
+                    slot = rows_.find(ids[i], hashes[b][k]);
+                pull_row(ids[i], slot, out + i * dim, counts);
+            });
+    }
+}
+
+void Table::pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts) {
+    if (!slot) {
+        ++counts.unseen;
+        return fill_unseen(id, out);
+    }
+    const char* record = rows_.slab().at(slot.place());
+    ++counts.hits;
+    if (options_.evict_after > 0 && Record::last_seen(record) < oldest_live(step_))
+        return fill_unseen(id, out);
+    const float* row = Record::vector(record);
+    if (options_.dim == 16)  // the usual width, copied without a call
+        std::copy(row, row + 16, out);
+    else
+        std::copy(row, row + options_.dim, out);
+}
+
+void Table::fill_unseen(std::int64_t id, float* out) const {
+    if (options_.admission > 0)
+        std::fill(out, out + options_.dim, 0.0f);
+    else
+        rows_.initial().fill(id, out, options_.dim);
+}
+
+void Table::push(const std::int64_t* ids, std::size_t count, const float* gradients,
+                 std::optional<double> lr) {
+    const Stopwatch watch(counters_.push_ns);
+    const std::unique_lock<TableLock> lock(lock_);
+    apply_step({{ids, gradients, count}}, lr.value_or(lr_));
+    ++counters_.pushes;
+    counters_.pushed_ids += count;
+}
+
+UpdateLimits Table::limits_at(std::uint64_t step) const {
+    return {static_cast<std::uint32_t>(step), oldest_live(step), options_.admission,
+            options_.evict_after > 0};
+}
+
+void Table::apply_step(const std::vector<Span>& spans, double lr) {
+    std::vector<Distinct*> cold;
+    update_.prepare(spans, pool_, cold);
+    const std::size_t before = rows_.size();
+    const RuleStep rule = rows_.rule().at(lr, step_ + 1, options_.dim);
+    update_.apply(limits_at(step_ + 1), rule, pool_, visit_cold(), capture_, seen_);
+    ++step_;
+    counters_.distinct_ids += update_.distinct();
+    counters_.created += rows_.size() - std::min(before, rows_.size());
+    // Expired rows are invisible already. Each step looks at a few places, so that a row is passed
+    // about twice while it expires.
+    const std::uint64_t words = rows_.slab().words();
+    if (options_.evict_after > 0)
+        drop_expired(std::min(words, 16 + 2 * words / options_.evict_after));
+    if (options_.max_rows > 0) keep_to_max_rows();
+}
+
+VisitCold Table::visit_cold() {
+    return [](const std::function<void(std::int64_t, Slot)>&) {};
+}
+
+void Table::announce(std::int64_t batch, std::size_t parts, std::optional<double> lr) {
+    {
+        const std::lock_guard<std::mutex> lock(batches_mutex_);
+        if (batch <= committed_) return;
+        batches_.announce(batch, parts, lr);
+    }
+    commit_whole_batches();
+}
+
+bool Table::accumulate(std::int64_t batch, PartKey key, const std::int64_t* ids, std::size_t count,
+                       const float* gradients) {
+    bool added = false;
+    std::unique_lock<std::mutex> lock(batches_mutex_);
+    if (batch <= committed_) return false;
+    if (!batches_.has(batch, key)) {
+        Part part = batches_.spare_part();
+        lock.unlock();  // others need not wait for the copy
+        part.ids.assign(ids, ids + count);
+        part.gradients.assign(gradients,
+                              gradients + count * static_cast<std::size_t>(options_.dim));
+        lock.lock();
+        // The same part may have come in meanwhile, and its batch may even have been committed.
+        added = batch > committed_ && !batches_.has(batch, key);
+        if (added) batches_.add(batch, key, std::move(part));
+    }
+    lock.unlock();
+    commit_whole_batches();
+    return added;
+}
+
+void Table::commit_whole_batches() {
+    std::unique_lock<std::mutex> lock(batches_mutex_);
+    while (!committing_ && batches_.whole(committed_ + 1)) {
+        const std::int64_t number = committed_ + 1;
+        Batch batch = batches_.take(number);
+        committing_ = true;
+        lock.unlock();
+        try {
+            commit_batch(number, batch);
+        } catch (...) {
+            lock.lock();
+            committing_ = false;
+            if (number > committed_) batches_.give_back(number, std::move(batch));
+            throw;
+        }
+        lock.lock();
+        committing_ = false;
+        batches_.recycle(std::move(batch));
+    }
+}
+
+void Table::commit_batch(std::int64_t number, const Batch& batch) {
+    const Stopwatch watch(counters_.push_ns);
+    const std::unique_lock<TableLock> lock(lock_);
+    apply_step(batch.spans(), batch.lr.value_or(lr_));
+    ++counters_.commits;
+    for (const auto& [key, part] : batch.parts) counters_.pushed_ids += part.ids.size();
+    const std::lock_guard<std::mutex> batches_lock(batches_mutex_);
+    committed_ = number;
+    batches_changed_.notify_all();
+}
+
+bool Table::wait(std::int64_t batch, double timeout_s) {
+    const std::int64_t wanted = batch - 1 - static_cast<std::int64_t>(options_.staleness);
+    std::unique_lock<std::mutex> lock(batches_mutex_);
+    const auto ready = [&] { return committed_ >= wanted; };
+    if (timeout_s < 0 || !std::isfinite(timeout_s)) {
+        batches_changed_.wait(lock, ready);
+        return true;
+    }
+    // A clock that is set back must not lengthen the wait, hence steady; capped against overflow.
+    const auto span = std::chrono::duration<double>(std::min(timeout_s, 1e8));
+    const auto deadline = std::chrono::steady_clock::now() +
+                          std::chrono::duration_cast<std::chrono::steady_clock::duration>(span);
+    return batches_changed_.wait_until(lock, deadline, ready);
+}
+
+std::int64_t Table::committed() const {
+    const std::lock_guard<std::mutex> lock(batches_mutex_);
+    return committed_;
+}
+
+void Table::set_committed(std::int64_t batch) {
+    {
+        const std::unique_lock<TableLock> table(lock_);
+        const std::lock_guard<std::mutex> lock(batches_mutex_);
+        committed_ = batch;
+        batches_.forget_up_to(batch);
+        batches_changed_.notify_all();
+    }
+    commit_whole_batches();
+}
+
+void Table::prefetch(const std::int64_t*, std::size_t) {}
+void Table::drain() {}
+
+}  // namespace heterps::store

@@ -1,0 +1,179 @@
+#include "heterps/store/update.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+namespace heterps::store {
+
+namespace {
+
+constexpr std::size_t kSmall = 2048;  // below this many ids, threads cost more than they bring
+constexpr std::size_t kAhead = 12;
+
+void prefetch_record(const char* record, std::size_t bytes) {
+    __builtin_prefetch(record);
+    __builtin_prefetch(record + 64);
+    if (bytes > 128) __builtin_prefetch(record + 128);
+}
+
+}  // namespace
+
+void SeenCounts::merge(SeenCounts& other) {
+    for (const auto& [step, count] : other.counts_) {
+        std::int64_t& sum = counts_[step];
+        sum += count;
+        if (sum == 0) counts_.erase(step);
+    }
+    other.counts_.clear();
+}
+
+std::uint64_t SeenCounts::since(std::uint32_t step) const {
+    std::int64_t sum = 0;
+    for (const auto& [seen, count] : counts_)
+        if (seen >= step) sum += count;
+    return static_cast<std::uint64_t>(sum);
+}
+
+template <class Work>
+void Update::for_segments(ThreadPool& pool, Work&& work) {
+    const auto threads = static_cast<std::size_t>(pool.threads());
+    std::atomic<std::size_t> next{0};
+    pool.run(grouping_.distinct() < kSmall ? 1 : threads, [&](std::size_t thread) {
+        for (std::size_t s; (s = next.fetch_add(1)) < Index::kSegments;) work(s, scratch_[thread]);
+    });
+}
+
+void Update::prepare(const std::vector<Span>& spans, ThreadPool& pool,
+                     std::vector<Distinct*>& cold) {
+    scratch_.resize(static_cast<std::size_t>(pool.threads()));
+    for (Scratch& scratch : scratch_) scratch.cold.clear();
+    grouping_.group(spans, pool);
+    for_segments(pool, [&](std::size_t s, Scratch& scratch) { look_up(s, scratch); });
+    cold.clear();
+    for (const Scratch& scratch : scratch_)
+        cold.insert(cold.end(), scratch.cold.begin(), scratch.cold.end());
+}
+
+void Update::look_up(std::size_t segment, Scratch& scratch) {
+    const DistinctRange range = grouping_.segment(segment);
+    const auto touch = [&](std::size_t i) {
+        if (i < range.count) rows_.index().prefetch(Index::hash(range.begin()[i].id));
+    };
+    // Two stages ahead: first the slot, then the record that its bits point to.
+    const auto touch_record = [&](std::size_t i) {
+        if (i >= range.count) return;
+        const Slot slot =
+            rows_.index().find(Index::hash(range.begin()[i].id), [](Slot) { return true; });
+        if (slot && !slot.is_cold())
+            prefetch_record(rows_.slab().at(slot.place()), rows_.slab().stride());
+    };
+    for (std::size_t i = 0; i < 2 * kAhead; ++i) touch(i);
+    for (std::size_t i = 0; i < kAhead; ++i) touch_record(i);
+    for (std::size_t i = 0; i < range.count; ++i) {
+        touch(i + 2 * kAhead);
+        touch_record(i + kAhead);
+        Distinct& distinct = range.begin()[i];
+        distinct.slot = rows_.find(distinct.id, Index::hash(distinct.id));
+        if (distinct.slot.is_cold()) scratch.cold.push_back(&distinct);
+    }
+}
+
+void Update::make_room(ThreadPool& pool, const VisitCold& visit_cold) {
+    std::array<std::size_t, Index::kSegments> additional{};
+    for (std::size_t s = 0; s < Index::kSegments; ++s)
+        for (const Distinct& distinct : grouping_.segment(s)) additional[s] += !distinct.slot;
+    rows_.make_room(additional, pool, visit_cold);
+}
+
+void Update::apply(const UpdateLimits& limits, const RuleStep& step, ThreadPool& pool,
+                   const VisitCold& visit_cold, HotCapture* capture, SeenCounts& seen) {
+    make_room(pool, visit_cold);
+    const Context context{limits, step, rows_.rule().function(step.dim), capture};
+    for_segments(pool,
+                 [&](std::size_t s, Scratch& scratch) { apply_segment(s, context, scratch); });
+    for (Scratch& scratch : scratch_) seen.merge(scratch.seen);
+}
+
+void Update::apply_segment(std::size_t segment, const Context& context, Scratch& scratch) {
+    const DistinctRange range = grouping_.segment(segment);
+    if (range.count == 0) return;
+    grouping_.sum(segment, rows_.layout().dim, scratch.sums);
+    if (context.limits.oldest > 0) drop_expired(range, context, scratch);
+    admit(segment, range, context, scratch);
+    create(range, context, scratch);
+    apply_rule(range, context, scratch);
+}
+
+void Update::drop_expired(DistinctRange range, const Context& context, Scratch& scratch) {
+    for (Distinct& distinct : range) {
+        if (!distinct.slot) continue;
+        const std::uint64_t row = distinct.slot.place();
+        const std::uint32_t last_seen = Record::last_seen(rows_.slab().at(row));
+        if (last_seen >= context.limits.oldest) continue;
+        if (context.capture != nullptr) context.capture->preserve(row);
+        scratch.seen.add(last_seen, -1);
+        rows_.drop(distinct.id, distinct.slot);
+        distinct.slot = {};
+    }
+}
+
+// Chooses the ids that get a row now; counts a sighting for the others.
+void Update::admit(std::size_t segment, DistinctRange range, const Context& context,
+                   Scratch& scratch) {
+    const UpdateLimits& limits = context.limits;
+    Sightings& sightings = rows_.sightings(segment);
+    scratch.fresh.clear();
+    for (std::size_t i = 0; i < range.count; ++i) {
+        const Distinct& distinct = range.begin()[i];
+        if (distinct.slot) continue;
+        const Sightings::Entry* entry = sightings.find(distinct.id);
+        const bool counts = entry != nullptr && entry->last_seen >= limits.oldest;
+        const std::uint32_t before = counts ? entry->count : 0;
+        if (std::uint64_t{before} + 1 < limits.admission) {
+            sightings.set(distinct.id, before + 1, limits.step);
+            continue;
+        }
+        if (entry != nullptr) sightings.erase(distinct.id);
+        scratch.fresh.push_back({i, before});
+    }
+}
+
+void Update::create(DistinctRange range, const Context& context, Scratch& scratch) {
+    if (scratch.fresh.empty()) return;
+    scratch.allocated.resize(scratch.fresh.size());
+    rows_.slab().allocate(scratch.fresh.size(), scratch.allocated.data());
+    for (std::size_t i = 0; i < scratch.fresh.size(); ++i) {
+        Distinct& distinct = range.begin()[scratch.fresh[i].index];
+        const std::uint64_t row = scratch.allocated[i];
+        rows_.create(distinct.id, row, scratch.fresh[i].frequency, context.limits.step);
+        distinct.slot = Slot::hot(Index::hash(distinct.id), row);
+        if (context.limits.count_seen) scratch.seen.add(context.limits.step);
+    }
+}
+
+void Update::apply_rule(DistinctRange range, const Context& context, Scratch& scratch) {
+    const Layout& layout = rows_.layout();
+    const std::uint32_t step = context.limits.step;
+    for (std::size_t i = 0; i < range.count; ++i) {
+        if (i + kAhead < range.count)
+            prefetch_record(rows_.slab().at(range.begin()[i + kAhead].slot.place()),
+                            rows_.slab().stride());
+        const Distinct& distinct = range.begin()[i];
+        if (!distinct.slot) continue;
+        const std::uint64_t row = distinct.slot.place();
+        char* record = rows_.slab().at(row);
+        if (context.capture != nullptr) context.capture->preserve(row);
+        if (context.limits.count_seen) {
+            scratch.seen.add(Record::last_seen(record), -1);
+            scratch.seen.add(step);
+        }
+        const std::uint32_t frequency = Record::frequency(record);
+        const bool most = frequency == std::numeric_limits<std::uint32_t>::max();
+        Record::set_seen(record, most ? frequency : frequency + 1, step);
+        context.apply(context.step, Record::vector(record), layout.state_of(record),
+                      scratch.sums[i]);
+    }
+}
+
+}  // namespace heterps::store
