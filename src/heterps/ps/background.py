@@ -1,0 +1,162 @@
+"""Saving and loading beside the server's loop, one at a time.
+
+A save has two steps: every server writes its part, the client publishes the whole, and then every
+server learns what became of it, since the next delta starts from there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterps.errors import ServerError
+from heterps.ps.dense import DenseTensor
+from heterps.ps.requests import Answer, Request
+from heterps.ps.service import Hosted, Outcome, Service, as_document, make_table
+from heterps.ps.snapshots import open_snapshot
+
+
+@dataclass
+class _Job:
+    request: Request
+    outcome: Answer | Exception | None = None
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    tables: dict[str, Hosted]
+    tensors: dict[str, DenseTensor]
+
+
+class Background:
+    """``handle`` is readable when ``finished`` has something, or after ``wake``."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._job: _Job | None = None
+        self._thread: threading.Thread | None = None
+        self._done: deque[_Job] = deque()
+        self._unconcluded: tuple[str, list[Hosted]] = ("", [])
+        self.handle = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    @property
+    def loading(self) -> bool:
+        return self._job is not None and self._job.request.verb == "load"
+
+    def start(self, request: Request) -> None:
+        """Begins a save or a load; raises ServerError while there is another."""
+        if self._job is not None:
+            raise ServerError(f"a {self._job.request.verb} is under way already")
+        chosen = self._chosen(request)
+        self._job = _Job(request)
+        self._thread = threading.Thread(target=self._run, args=(self._job, chosen))
+        self._thread.start()
+
+    def takes_over(self, request: Request) -> bool:
+        """Whether this is the call under way, sent again: the answer then goes to the resender."""
+        if self._job is None or self._job.request.peer.client != request.peer.client:
+            return False
+        if self._job.request.sequence != request.sequence:
+            return False
+        self._job.request = request
+        return True
+
+    def conclude(self, request: Request) -> None:
+        """The save into a folder was published under an identity, or (without one) given up."""
+        folder, tables = self._unconcluded
+        if folder != request.text("folder"):
+            return
+        self._unconcluded = ("", [])
+        identity = request.header.fields.get("identity")
+        for hosted in tables:
+            hosted.table.conclude_save(identity if isinstance(identity, str) else None)
+
+    def finished(self) -> Iterator[Outcome]:
+        os.eventfd_read(self.handle)
+        while self._done:
+            job = self._done.popleft()
+            self._job = None
+            assert job.outcome is not None
+            yield job.request, job.outcome
+
+    def wake(self) -> None:
+        os.eventfd_write(self.handle, 1)
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        os.close(self.handle)
+
+    def _run(self, job: _Job, chosen: _Chosen) -> None:
+        work = self._load if job.request.verb == "load" else self._save
+        try:
+            job.outcome = work(job.request, chosen)
+        except Exception as error:  # noqa: BLE001 - it becomes the client's answer
+            job.outcome = error
+        self._done.append(job)
+        self.wake()
+
+    def _chosen(self, request: Request) -> _Chosen:
+        """The tables that the request names, or all there is. A tensor is on one shard only, so
+        a name that is unknown here may be one of another shard's.
+        """
+        names = request.header.fields.get("names")
+        tables, tensors = self._service.tables, self._service.tensors
+        if not isinstance(names, tuple):
+            return _Chosen(dict(tables), dict(tensors))
+        return _Chosen(
+            {name: tables[name] for name in names if name in tables},
+            {name: tensors[name] for name in names if name in tensors},
+        )
+
+    def _save(self, request: Request, chosen: _Chosen) -> Answer:
+        """Writes the parts of this shard, and gives their entries of the manifest."""
+        folder, base = request.text("folder"), request.header.fields.get("base")
+        delta_of = open_snapshot(base) if isinstance(base, str) else None
+        self._give_up_unconcluded()
+        entries: list[dict[str, Any]] = []
+        written: list[Hosted] = []
+        shard, shards = self._service.shard, self._service.shards
+        try:
+            for name, hosted in chosen.tables.items():
+                entries.append(hosted.table.save_part(folder, name, shard, shards, delta_of))
+                written.append(hosted)
+            tensors = [tensor.save_part(folder, name) for name, tensor in chosen.tensors.items()]
+        except Exception:
+            for hosted in written:
+                hosted.table.conclude_save(None)
+            raise
+        self._unconcluded = (folder, written)
+        return as_document({"tables": entries, "tensors": tensors})
+
+    def _give_up_unconcluded(self) -> None:
+        """The client of the last save may have died before it said what became of it."""
+        _, tables = self._unconcluded
+        self._unconcluded = ("", [])
+        for hosted in tables:
+            hosted.table.conclude_save(None)
+
+    def _load(self, request: Request, chosen: _Chosen) -> Answer:
+        """Replaces the tables. The old rows go first, since there may be no room for both; by
+        then the snapshot is known to hold the tables.
+        """
+        path, alias = Path(request.text("path")), request.header.fields.get("alias")
+        snapshot = open_snapshot(path)
+        names = {name: alias if isinstance(alias, str) else name for name in chosen.tables}
+        for saved in names.values():
+            snapshot.parts_of(saved, {})
+        self._give_up_unconcluded()
+        shard, shards = self._service.shard, self._service.shards
+        for name, hosted in chosen.tables.items():
+            if len(hosted.table) or hosted.table.step:
+                hosted.table.close()
+                hosted.table = make_table(hosted.spec)
+            hosted.table.load(path, shard, shards, names[name])
+        for name, tensor in chosen.tensors.items():
+            tensor.load(path, name)
+        return Answer()

@@ -1,0 +1,124 @@
+"""A call to one shard, and what becomes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from heterps.ps.pool import Pool
+from heterps.wire.frames import Buffer, Header, as_buffer
+
+
+@dataclass(frozen=True)
+class Reply:
+    fields: Mapping[str, Any]
+    arrays: tuple[NDArray[Any], ...]
+
+
+@dataclass(eq=False)
+class Call:
+    """``sequence`` stays the same when it is sent again. ``done`` gets the reply, whose arrays may
+    lie in shared memory, so it has to be finished with them when it returns.
+    """
+
+    verb: str
+    fields: Mapping[str, Any]
+    buffers: list[Buffer]
+    expires: float
+    attempts_left: int
+    done: Callable[[Reply | Exception], None]
+    number: int = 0
+    out: Buffer | None = None
+    pool: Pool | None = None
+    sent: float | None = None
+    attempt_s: float | None = None
+    settled: bool = False
+
+    def overdue(self, now: float) -> bool:
+        """Whether it is time to try another connection."""
+        if self.attempt_s is None or self.sent is None or self.settled:
+            return False
+        return now - self.sent > self.attempt_s
+
+    def message(self, pool: Pool) -> tuple[dict[str, Any], list[Buffer]]:
+        """Fields and buffers for a connection: pieces of another one's memory go as frames."""
+        shared = pool is self.pool and pool.enabled
+        fields = {**self.fields, "call": self.number}
+        fields["patience_s"] = max(0.0, self.expires - time.monotonic())
+        if shared and self.out is not None:
+            fields |= {"segment": self.out.segment, "offset": self.out.offset}
+        return fields, self.buffers if shared else [_inline(b) for b in self.buffers]
+
+    def settle(self, outcome: Reply | Exception) -> None:
+        """Hands the outcome on, once."""
+        if not self.settled:
+            self.settled = True
+            self.done(outcome)
+
+    def release(self) -> None:
+        """Gives shared memory back; only when the server will not touch it any more."""
+        pool, self.pool = self.pool, None
+        if pool is not None:
+            for buffer in [*self.buffers, *([self.out] if self.out else [])]:
+                if not buffer.inline:
+                    pool.give_back(buffer)
+        self.buffers, self.out = [], None
+
+    def reply(self, header: Header) -> Reply:
+        arrays = []
+        for buffer in header.buffers:
+            array = buffer.array
+            if array is None and self.out is not None and _same(buffer, self.out):
+                array = self.out.array
+            if array is not None:
+                arrays.append(array)
+        return Reply(header.fields, tuple(arrays))
+
+
+class Joint:
+    """One future for calls to several shards: done when all are, failed with the first failure."""
+
+    def __init__(self, calls: int, finish: Callable[[list[Any]], Any]) -> None:
+        self.future: Future[Any] = Future()
+        self._results: list[Any] = [None] * calls
+        self._left = calls
+        self._finish = finish
+        self.future.set_running_or_notify_cancel()
+
+    def part(
+        self, index: int, take: Callable[[Reply], Any] = lambda reply: reply.fields
+    ) -> Callable[[Reply | Exception], None]:
+        """What the call of one shard does with its reply; all run in the same thread."""
+
+        def done(outcome: Reply | Exception) -> None:
+            if self.future.done():
+                return
+            if isinstance(outcome, Exception):
+                self.future.set_exception(outcome)
+                return
+            try:
+                self._take(index, take(outcome))
+            except Exception as error:  # noqa: BLE001 - it reaches whoever waits
+                self.future.set_exception(error)
+
+        return done
+
+    def _take(self, index: int, result: Any) -> None:
+        self._results[index] = result
+        self._left -= 1
+        if self._left == 0:
+            self.future.set_result(self._finish(self._results))
+
+
+def _inline(buffer: Buffer) -> Buffer:
+    assert buffer.array is not None
+    return buffer if buffer.inline else as_buffer(buffer.array, buffer.dtype)
+
+
+def _same(given: Buffer, asked: Buffer) -> bool:
+    return (given.segment, given.offset, given.shape) == (asked.segment, asked.offset, asked.shape)

@@ -1,0 +1,222 @@
+"""A client of the parameter servers: tables by name, with the verbs of a table in this process."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from heterps.errors import InputError, ServerError, UnknownNameError
+from heterps.ps.calls import Call, Joint, Reply
+from heterps.ps.links import Identity, Link, Links
+from heterps.ps.processes import registrations
+from heterps.ps.protocol import ONCE, PATIENT, PRECISIONS, DenseSpec, TableSpec
+from heterps.ps.remote import RemoteTable, RemoteTensor
+from heterps.ps.sharding import BUCKETS
+from heterps.ps.snapshots import Partial, open_snapshot
+from heterps.wire.frames import Buffer
+from heterps.wire.keys import read_key
+
+_LONG_S = 24 * 3600.0
+_IN_FLIGHT = 256
+
+
+class Client:
+    """Speaks to all shards of a run. For several threads.
+
+    Every call ends by its deadline, ``timeout_s`` from now unless it says otherwise, with a result
+    or with an error that names the shard. Rows and gradients travel as ``dtype``: ``fp32``,
+    ``bf16`` or ``fp16``. A call that was not answered is sent again up to ``retries`` times, and
+    is still done once.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        key: bytes,
+        *,
+        generation: int = 0,
+        encrypt: bool = False,
+        dtype: str = "fp32",
+        timeout_s: float = 60.0,
+        retries: int = 2,
+    ) -> None:
+        if dtype not in PRECISIONS:
+            raise UnknownNameError("dtype", "precision", dtype, PRECISIONS)
+        if not 1 <= len(addresses) <= BUCKETS:
+            raise InputError("addresses", f"expected 1 to {BUCKETS}, got {len(addresses)}")
+        self.dtype = PRECISIONS[dtype]
+        self.timeout_s = timeout_s
+        self.shards = len(addresses)
+        self._retries = retries
+        self._identity = Identity(key, secrets.token_bytes(16), generation, encrypt)
+        self._links = Links(addresses, self._identity)
+        self._numbers = itertools.count(1)
+        self._room = threading.Semaphore(_IN_FLIGHT * self.shards)
+        self.close = weakref.finalize(self, self._links.close)
+
+    @classmethod
+    def of_run(cls, folder: str | Path, *, generation: int | None = None, **options: Any) -> Client:
+        """To the servers that are registered in a run folder, with its key."""
+        folder = Path(folder)
+        found = registrations(folder)
+        shards = found[0].shards
+        if [r.shard for r in found if r.shards == shards] != list(range(shards)):
+            known = ", ".join(f"{r.shard} of {r.shards}" for r in found)
+            raise ServerError(f"{folder}: not every shard has a server (there are {known})")
+        return cls(
+            [registration.address for registration in found],
+            read_key(folder),
+            generation=found[0].generation if generation is None else generation,
+            encrypt=found[0].encrypt,
+            **options,
+        )
+
+    def create_table(self, name: str, spec: TableSpec) -> RemoteTable:
+        """The table of that name, made if it is not there; a different spec is an InputError."""
+        self.everywhere("create", {"table": name, "spec": spec.as_fields()}).result()
+        return RemoteTable(self, name, spec)
+
+    def table(self, name: str) -> RemoteTable:
+        """A table that exists."""
+        about = self.everywhere("describe", {"table": name}).result()[0]
+        return RemoteTable(self, name, TableSpec.from_fields(about["spec"]))
+
+    def ping(self, timeout_s: float | None = None) -> None:
+        """Raises ServerError unless every server answers."""
+        self.everywhere("ping", {}, timeout_s=timeout_s).result()
+
+    def stats(self, timeout_s: float | None = None) -> list[dict[str, Any]]:
+        """What every server says of itself and its tables."""
+        return self.everywhere("stats", {}, timeout_s=timeout_s, take=read_document).result()
+
+    def create_tensor(self, name: str, values: Any, spec: DenseSpec) -> RemoteTensor:
+        """The dense tensor of that name, made with these values if it is not there."""
+        tensor = RemoteTensor(self, name, np.shape(values))
+        tensor.create(values, spec)
+        return tensor
+
+    def save(
+        self, path: str | Path, names: Sequence[str] | None = None,
+        delta_of: str | Path | None = None, timeout_s: float = _LONG_S,
+    ) -> None:  # fmt: skip
+        """One snapshot of all tables and tensors, or of those named; a delta follows the last."""
+        base = None if delta_of is None else open_snapshot(Path(delta_of).absolute())
+        with Partial(Path(path).absolute()) as partial:
+            fields: dict[str, Any] = {"folder": str(partial.folder)}
+            asked = {**fields, "names": names, "base": None if base is None else str(base.path)}
+            identity = None
+            try:
+                saving = self.everywhere("save", asked, timeout_s=timeout_s, take=read_document)
+                written = saving.result()
+                tables = [entry for shard in written for entry in shard["tables"]]
+                tensors = [entry for shard in written for entry in shard["tensors"]]
+                identity = partial.publish(tables, base, tensors)
+            finally:
+                self._conclude({**fields, "identity": identity})
+
+    def load(
+        self, path: str | Path, names: Sequence[str] | None = None, alias: str | None = None,
+        timeout_s: float = _LONG_S,
+    ) -> None:  # fmt: skip
+        """Replaces all tables and tensors, or those named, by a snapshot's. ``alias`` is what the
+        snapshot calls a table, if that is not its name here.
+        """
+        asked = {"path": str(Path(path).absolute()), "names": names, "alias": alias}
+        self.everywhere("load", asked, timeout_s=timeout_s).result()
+
+    def advance(self, generation: int) -> None:
+        """Takes the servers to a later generation: other clients of this one are shut out."""
+        self.everywhere("advance", {"generation": generation}).result()
+        self._identity = replace(self._identity, generation=generation)
+        self._links.change_identity(self._identity)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # What tables and tensors are made of.
+
+    def link(self, shard: int) -> Link:
+        return self._links.all[shard]
+
+    def everywhere(
+        self,
+        verb: str,
+        fields: Mapping[str, Any],
+        *,
+        timeout_s: float | None = None,
+        take: Callable[[Reply], Any] = lambda reply: reply.fields,
+    ) -> Future[list[Any]]:
+        """The same call to every shard; the future gives what ``take`` makes of the replies."""
+        joint = Joint(self.shards, lambda results: results)
+        for shard in range(self.shards):
+            self.call(shard, verb, fields, joint.part(shard, take), timeout_s=timeout_s)
+        return joint.future
+
+    def call(
+        self,
+        shard: int,
+        verb: str,
+        fields: Mapping[str, Any],
+        done: Callable[[Reply | Exception], None],
+        buffers: Sequence[Buffer] = (),
+        out: Buffer | None = None,
+        pool: Any = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Sends a call; ``done`` is called once, in the thread of the links."""
+        wait = self.timeout_s if timeout_s is None else timeout_s
+        number = next(self._numbers)
+        if verb in ONCE:
+            fields = {**fields, "sequence": number}
+        retries = 0 if verb in PATIENT else self._retries
+        call = Call(verb, fields, list(buffers), time.monotonic() + wait, retries,
+                    self._making_room(done), number, out, pool)  # fmt: skip
+        call.attempt_s = None if verb in PATIENT else wait / (retries + 1)
+        try:
+            if not self._room.acquire(timeout=max(0.0, wait)):
+                raise ServerError(f"too many calls under way; '{verb}' found no room in time")
+            self._links.submit(shard, call)
+        except ServerError:
+            call.release()
+            raise
+
+    def _making_room(
+        self, done: Callable[[Reply | Exception], None]
+    ) -> Callable[[Reply | Exception], None]:
+        def make_room(outcome: Reply | Exception) -> None:
+            self._room.release()
+            done(outcome)
+
+        return make_room
+
+    def _conclude(self, fields: Mapping[str, Any]) -> None:
+        try:
+            self.everywhere("conclude", fields).result()
+        except ServerError:
+            if fields["identity"] is None:
+                return  # the save has failed already, and says why
+            raise
+
+
+def read_document(reply: Reply) -> Any:
+    return json.loads(np.asarray(reply.arrays[0]).tobytes())

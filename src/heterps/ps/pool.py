@@ -1,0 +1,74 @@
+"""A client's side of shared memory with one server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from heterps.wire.frames import Buffer
+from heterps.wire.segments import MAX_SEGMENT_BYTES, Arena, Segment
+
+_FIRST_BYTES = 1 << 22
+
+
+class Pool:
+    """The segments of one connection. Pieces are taken by the callers' threads, from the newest
+    segment; when it has no room, a larger one follows and the older ones go when they are empty.
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.enabled = enabled
+        self._lock = threading.Lock()
+        self._arenas: list[Arena] = []
+        self._unknown: list[Segment] = []
+        self._last_number = 0
+
+    def take(self, dtype: str, shape: tuple[int, ...]) -> Buffer | None:
+        """A piece for an array, or None: it then travels behind the header."""
+        with self._lock:
+            if not self.enabled:
+                return None
+            piece = self._arenas[-1].take(dtype, shape) if self._arenas else None
+            if piece is None and self._grow(Buffer(dtype, shape, None).size_bytes):
+                piece = self._arenas[-1].take(dtype, shape)
+            return piece
+
+    def give_back(self, piece: Buffer) -> None:
+        with self._lock:
+            for arena in self._arenas:
+                if arena.segment.number == piece.segment:
+                    arena.give_back(piece)
+
+    def new_segments(self) -> list[Segment]:
+        """Those that the server has yet to be told of, each once."""
+        with self._lock:
+            unknown, self._unknown = self._unknown, []
+            return unknown
+
+    def superseded(self) -> Iterator[int]:
+        """Numbers of the segments that nobody needs any more, each once."""
+        with self._lock:
+            gone = [arena for arena in self._arenas[:-1] if arena.empty]
+            self._arenas = [arena for arena in self._arenas if arena not in gone]
+        return (arena.segment.number for arena in gone)
+
+    def close(self) -> None:
+        """No more pieces; those that are out stay readable."""
+        with self._lock:
+            self.enabled = False
+            for arena in self._arenas:
+                arena.segment.unlink()
+
+    def _grow(self, needed_bytes: int) -> bool:
+        last = self._arenas[-1].segment.size_bytes if self._arenas else _FIRST_BYTES // 2
+        size = max(2 * last, 1 << (2 * needed_bytes).bit_length())
+        if size > MAX_SEGMENT_BYTES:
+            return False
+        try:
+            segment = Segment.create(self._last_number + 1, size)
+        except OSError:
+            return False
+        self._last_number += 1
+        self._arenas.append(Arena(segment))
+        self._unknown.append(segment)
+        return True

@@ -1,0 +1,294 @@
+"""A table that lives on the servers, with the verbs of ``SparseTable``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps.errors import InputError
+from heterps.ps.arrays import ids_of, out_of, rows_of
+from heterps.ps.calls import Joint, Reply
+from heterps.ps.pool import Pool
+from heterps.ps.precision import decode_rows, encode_rows
+from heterps.ps.protocol import DenseSpec, TableSpec
+from heterps.ps.routing import Route, route
+from heterps.wire.frames import DTYPES, Buffer, as_buffer
+
+if TYPE_CHECKING:
+    from heterps.ps.client import Client
+
+Floats = NDArray[np.float32]
+
+
+class RemoteTable:
+    """Made by ``Client.create_table`` or ``Client.table``. Every verb has a form with ``_async``
+    that gives a future, which ends by the call's deadline.
+    """
+
+    def __init__(self, client: Client, name: str, spec: TableSpec) -> None:
+        self._client = client
+        self.name = name
+        self.spec = spec
+        self.dim = spec.dim
+
+    def pull(
+        self, ids: Any, batch: int | None = None, out: Any = None, timeout_s: float | None = None
+    ) -> Floats:
+        """The rows of ``ids``; with ``batch`` once the batches before it have committed."""
+        return self.pull_async(ids, batch, out, timeout_s).result()
+
+    def pull_async(
+        self, ids: Any, batch: int | None = None, out: Any = None, timeout_s: float | None = None
+    ) -> Future[Floats]:
+        asked = ids_of(ids)
+        shape = (len(asked), self.dim)
+        target = np.empty(shape, np.float32) if out is None else out_of(out, shape)
+        way = route(asked, self._client.shards)
+        holding = [s for s in range(way.shards) if way.offsets[s] < way.offsets[s + 1]]
+        pulled = _Pulled(way, target, len(holding), self._client.dtype)
+        for index, shard in enumerate(holding):
+            done = pulled.joint.part(index, pulled.take(shard))
+            self._pull_of(shard, way, batch, timeout_s, done)
+        return pulled.joint.future
+
+    def push(
+        self, ids: Any, grads: Any, lr: float | None = None, timeout_s: float | None = None
+    ) -> None:
+        """One step of the rule, on every shard: also on those that hold none of the ids."""
+        self.push_async(ids, grads, lr, timeout_s).result()
+
+    def push_async(
+        self, ids: Any, grads: Any, lr: float | None = None, timeout_s: float | None = None
+    ) -> Future[None]:
+        fields = {"table": self.name, "lr": lr}
+        return self._give("push", fields, ids, grads, lambda answers: None, timeout_s)
+
+    def announce(self, batch: int, parts: int, lr: float | None = None) -> None:
+        """Say of how many parts a batch consists."""
+        fields = {"table": self.name, "batch": batch, "parts": parts, "lr": lr}
+        self._client.everywhere("announce", fields).result()
+
+    def accumulate(
+        self, batch: int, part: tuple[int, int], ids: Any, grads: Any,
+        timeout_s: float | None = None,
+    ) -> bool:  # fmt: skip
+        """Add the gradients of one part; False if every shard had it already."""
+        return self.accumulate_async(batch, part, ids, grads, timeout_s).result()
+
+    def accumulate_async(
+        self, batch: int, part: tuple[int, int], ids: Any, grads: Any,
+        timeout_s: float | None = None,
+    ) -> Future[bool]:  # fmt: skip
+        micro_batch, layer = part
+        place = {"batch": batch, "micro_batch": micro_batch, "layer": layer}
+        fields = {"table": self.name, **place}
+        return self._give("accumulate", fields, ids, grads, _any_taken, timeout_s)
+
+    def prefetch(self, ids: Any) -> None:
+        """Have the rows of coming batches brought into memory; does not wait for it."""
+        self.prefetch_async(ids).result()
+
+    def prefetch_async(self, ids: Any) -> Future[None]:
+        way = route(ids_of(ids), self._client.shards)
+        joint = Joint(way.shards, lambda answers: None)
+        for shard in range(way.shards):
+            pool = self._client.link(shard).pool
+            piece = _placed(pool, way.distinct[way.slice_of(shard)])
+            done = joint.part(shard)
+            self._client.call(shard, "prefetch", {"table": self.name}, done, [piece], pool=pool)
+        return joint.future
+
+    def save(self, path: str | Path, delta_of: str | Path | None = None) -> None:
+        """A snapshot of this table alone."""
+        self._client.save(path, [self.name], delta_of)
+
+    def load(self, path: str | Path, alias: str | None = None) -> None:
+        """Replace the rows by a snapshot's, which may call the table ``alias``."""
+        self._client.load(path, [self.name], alias)
+
+    def stats(self) -> dict[str, float]:
+        """The counts of all shards, added up."""
+        total: dict[str, float] = {}
+        for server in self._client.stats():
+            for key, value in server["tables"].get(self.name, {}).items():
+                total[key] = total.get(key, 0) + value
+        return total
+
+    def __len__(self) -> int:
+        return sum(about["rows"] for about in self._describe())
+
+    @property
+    def step(self) -> int:
+        return max(int(about["step"]) for about in self._describe())
+
+    @property
+    def committed(self) -> int:
+        """The last batch that has committed on every shard."""
+        return min(int(about["committed"]) for about in self._describe())
+
+    @property
+    def lr(self) -> float:
+        return float(self._describe()[0]["lr"])
+
+    @lr.setter
+    def lr(self, lr: float) -> None:
+        self._client.everywhere("set_lr", {"table": self.name, "lr": lr}).result()
+
+    def _describe(self) -> list[Mapping[str, Any]]:
+        return self._client.everywhere("describe", {"table": self.name}).result()
+
+    def _pull_of(
+        self, shard: int, way: Route, batch: int | None, timeout_s: float | None,
+        done: Callable[[Reply | Exception], None],
+    ) -> None:  # fmt: skip
+        pool, dtype = self._client.link(shard).pool, self._client.dtype
+        mine = way.distinct[way.slice_of(shard)]
+        ids, out = _placed(pool, mine), pool.take(dtype, (len(mine), self.dim))
+        fields = {"table": self.name, "batch": batch, "dtype": dtype}
+        self._client.call(shard, "pull", fields, done, [ids], out, pool, timeout_s)
+
+    def _give(
+        self, verb: str, fields: Mapping[str, Any], ids: Any, grads: Any,
+        finish: Callable[[list[Any]], Any], timeout_s: float | None,
+    ) -> Future[Any]:  # fmt: skip
+        """Gradients to every shard, those of an id summed first."""
+        asked = ids_of(ids)
+        values = rows_of(grads, (len(asked), self.dim))
+        way = route(asked, self._client.shards)
+        sums = np.empty((len(way.distinct), self.dim), np.float32)
+        way.sums(values, sums)
+        joint = Joint(way.shards, finish)
+        for shard in range(way.shards):
+            pool, mine = self._client.link(shard).pool, way.slice_of(shard)
+            ids_sent = _placed(pool, way.distinct[mine])
+            grads_sent = encoded(pool, self._client.dtype, sums[mine], owned=True)
+            buffers = [ids_sent, grads_sent]
+            done = joint.part(shard)
+            self._client.call(shard, verb, fields, done, buffers, pool=pool, timeout_s=timeout_s)
+        return joint.future
+
+
+class RemoteTensor:
+    """A dense tensor on the one shard that its name falls to; made by ``Client.create_tensor``."""
+
+    def __init__(self, client: Client, name: str, shape: tuple[int, ...]) -> None:
+        self._client = client
+        self.name = name
+        self.shape = shape
+        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+        self.shard = int.from_bytes(digest, "big") % client.shards
+
+    def create(self, values: Any, spec: DenseSpec) -> None:
+        sent = as_buffer(rows_of(values, self.shape, "values"))
+        self._call("dense_create", {"spec": spec.as_fields()}, [sent]).result()
+
+    def pull(self, out: Any = None, timeout_s: float | None = None) -> Floats:
+        """The values; into ``out`` if it is given."""
+        return self.pull_async(out, timeout_s).result()
+
+    def pull_async(self, out: Any = None, timeout_s: float | None = None) -> Future[Floats]:
+        target = np.empty(self.shape, np.float32) if out is None else out_of(out, self.shape)
+        pool, dtype = self._client.link(self.shard).pool, self._client.dtype
+
+        def take(reply: Reply) -> Floats:
+            target[...] = decode_rows(reply.arrays[0], dtype)
+            return target
+
+        fields = {"dtype": dtype}
+        place = pool.take(dtype, self.shape)
+        return self._call("dense_pull", fields, [], take, place, pool, timeout_s)
+
+    def push(self, grads: Any, lr: float | None = None, timeout_s: float | None = None) -> None:
+        """One step of the rule."""
+        self.push_async(grads, lr, timeout_s).result()
+
+    def push_async(
+        self, grads: Any, lr: float | None = None, timeout_s: float | None = None
+    ) -> Future[Any]:
+        pool = self._client.link(self.shard).pool
+        sent = encoded(pool, self._client.dtype, rows_of(grads, self.shape))
+        return self._call("dense_push", {"lr": lr}, [sent], pool=pool, timeout_s=timeout_s)
+
+    def _call(
+        self, verb: str, fields: Mapping[str, Any], buffers: list[Buffer],
+        take: Callable[[Reply], Any] = lambda reply: None, out: Buffer | None = None,
+        pool: Pool | None = None, timeout_s: float | None = None,
+    ) -> Future[Any]:  # fmt: skip
+        joint = Joint(1, lambda results: results[0])
+        fields = {"tensor": self.name, **fields}
+        self._client.call(
+            self.shard, verb, fields, joint.part(0, take), buffers, out, pool, timeout_s
+        )
+        return joint.future
+
+
+class _Pulled:
+    """Puts the rows of the shards' replies together, in the thread of the links."""
+
+    def __init__(self, way: Route, target: Floats, calls: int, dtype: str) -> None:
+        self._way = way
+        self._target = target
+        self._dtype = dtype
+        self._rows: Floats | None = None
+        if calls > 1:
+            self._rows = np.empty((len(way.distinct), target.shape[1]), np.float32)
+        self.joint = Joint(calls, self._finish)
+        if calls == 0:
+            self.joint.future.set_result(target)
+
+    def take(self, shard: int) -> Callable[[Reply], None]:
+        def take(reply: Reply) -> None:
+            rows = self._decoded(reply, self._way.slice_of(shard))
+            if self._rows is None:
+                self._way.spread(rows, self._target)
+            else:
+                self._rows[self._way.slice_of(shard)] = rows
+
+        return take
+
+    def _decoded(self, reply: Reply, mine: slice) -> Floats:
+        expected = (mine.stop - mine.start, self._target.shape[1])
+        rows = reply.arrays[0] if reply.arrays else None
+        if rows is None or rows.shape != expected or rows.dtype != DTYPES[self._dtype]:
+            raise InputError("rows", f"the server's answer does not hold rows of {expected}")
+        return decode_rows(rows, self._dtype)
+
+    def _finish(self, answers: list[Any]) -> Floats:
+        if self._rows is not None:
+            self._way.spread(self._rows, self._target)
+        return self._target
+
+
+def _placed(pool: Pool, array: NDArray[Any]) -> Buffer:
+    """The array in shared memory if there is room, else as it is."""
+    buffer = as_buffer(array)
+    piece = pool.take(buffer.dtype, buffer.shape)
+    if piece is None:
+        return buffer
+    assert piece.array is not None
+    piece.array[...] = array
+    return piece
+
+
+def encoded(pool: Pool, dtype: str, rows: Floats, *, owned: bool = False) -> Buffer:
+    """Rows as they travel, in shared memory if there is room. Memory that is not ``owned`` may
+    change before it has gone out, and so is copied.
+    """
+    piece = pool.take(dtype, rows.shape)
+    if piece is None:
+        if owned and dtype == "f4":
+            return as_buffer(rows)
+        piece = as_buffer(np.empty(rows.shape, DTYPES[dtype]), dtype)
+    assert piece.array is not None
+    encode_rows(rows, dtype, piece.array)
+    return piece
+
+
+def _any_taken(answers: list[Any]) -> bool:
+    return any(answer["taken"] for answer in answers)
