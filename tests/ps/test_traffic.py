@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from heterps.testing.tables import STORES, make_store
+from heterps.testing.tables import make_store
 from heterps.testing.traffic import TableTraffic
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -37,31 +37,25 @@ class BudgetedTraffic(TableTraffic):
             self.scratch.cleanup()
 
 
-needs_native = pytest.mark.skipif("native" not in STORES, reason="not built")
-
 TestTraffic = TableTraffic.TestCase
 TestTraffic.settings = settings(max_examples=60, stateful_step_count=25, **QUIET)
 
 
 @pytest.mark.slow
-@needs_native
 class TestLongTraffic(TableTraffic.TestCase):
     settings = settings(max_examples=300, stateful_step_count=60, **QUIET)
 
 
-@needs_native
 class TestBudgetedTraffic(BudgetedTraffic.TestCase):
     settings = settings(max_examples=30, stateful_step_count=25, **QUIET)
 
 
 @pytest.mark.slow
-@needs_native
 class TestLongBudgetedTraffic(BudgetedTraffic.TestCase):
     settings = settings(max_examples=200, stateful_step_count=60, **QUIET)
 
 
 @pytest.mark.soak
-@needs_native
 @pytest.mark.timeout(3600)
 class TestSoakTraffic(BudgetedTraffic.TestCase):
     settings = settings(max_examples=5000, stateful_step_count=100, **QUIET)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
+import threading
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from heterps.ps import _native
 from heterps.ps.arrays import floats_of, out_of, rows_of
 from heterps.ps.rules import Rule, make_rule
 from heterps.ps.snapshots import open_snapshot, write_tensor
@@ -24,8 +25,9 @@ class DenseTensor:
         initial = floats_of(values, "values")
         self.shape = initial.shape
         self.rule = make_rule(rule, lr)
-        columns = initial.shape[-1] if initial.shape else 1
-        self._matrix = (initial.size // columns if columns else 0, columns)
+        columns = max(initial.shape[-1], 1) if initial.shape else 1
+        self._matrix = (initial.size // columns, columns)
+        self._changing = threading.Lock()  # values, state and step are saved as of one push
         self._store = self._open_store(
             values=initial.reshape(self._matrix),
             rule=self.rule.name,
@@ -36,7 +38,7 @@ class DenseTensor:
     @staticmethod
     def _open_store(**settings: Any) -> Any:
         """Where the values are; tests put the reference here."""
-        return import_module("heterps.ps._native").Dense(**settings)
+        return _native.Dense(**settings)
 
     def pull(self, out: Any = None) -> npt.NDArray[np.float32]:
         """The values; into ``out`` if it is given."""
@@ -47,7 +49,9 @@ class DenseTensor:
     def push(self, grads: Any, lr: float | None = None) -> None:
         """One step of the rule."""
         rate = None if lr is None else self.rule.check_lr(lr)
-        self._store.push(rows_of(grads, self.shape).reshape(self._matrix), rate)
+        checked = rows_of(grads, self.shape).reshape(self._matrix)
+        with self._changing:
+            self._store.push(checked, rate)
 
     @property
     def lr(self) -> float:
@@ -65,8 +69,14 @@ class DenseTensor:
 
     def save_part(self, folder: str | os.PathLike[str], name: str) -> dict[str, Any]:
         """Write the tensor into a snapshot; the entry to publish."""
-        values, state, step = self._store.export()
-        return write_tensor(folder, name, self._settings(), step, values, state)
+        settings = self._settings()
+        values = np.empty(self._matrix, np.float32)
+        state = np.empty((self._matrix[0], settings["state_width"]), np.float32)
+        with self._changing:
+            self._store.pull(values)
+            self._store.read_state(state)
+            step = self.step
+        return write_tensor(folder, name, settings, step, values, state)
 
     def load(self, path: str | os.PathLike[str], name: str) -> None:
         """Take values, state, step and learning rate from a snapshot."""

@@ -280,8 +280,8 @@ class ReferenceDense:
         with np.errstate(all="ignore"):
             self.rule.apply(self._values, self._state, grads, rate, self.step)
 
-    def export(self) -> tuple[Floats, Floats, int]:
-        return self._values.copy(), self._state.copy(), self.step
+    def read_state(self, out: Floats) -> None:
+        out[:] = self._state
 
     def restore(self, values: Floats, state: Floats, step: int) -> None:
         self._values[:], self._state[:], self.step = values, state, step

@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterps.errors import InputError, NotCommittedError, SnapshotError, StoreError
+from heterps.ps import _native
 from heterps.ps.arrays import ids_of, out_of, rows_of
 from heterps.ps.initial import INITIALIZERS, Initializer, Uniform
 from heterps.ps.rules import Rule, make_rule
@@ -87,7 +87,7 @@ class SparseTable:
     @staticmethod
     def _open_store(**settings: Any) -> Any:
         """Where the rows are; tests put the reference here."""
-        return import_module("heterps.ps._native").Table(**settings)
+        return _native.Table(**settings)
 
     def pull(
         self, ids: Any, batch: int | None = None, out: Any = None, timeout_s: float | None = None
@@ -291,7 +291,7 @@ def _failures(path: str = "") -> Iterator[None]:
         yield
     except ValueError as error:
         raise InputError(path, str(error)) from error
-    except OSError as error:
+    except _native.StoreError as error:
         raise StoreError(str(error)) from error
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from heterps.ps._native import Table
 from heterps.ps.dense import DenseTensor
 from heterps.ps.initial import Initializer, Uniform
 from heterps.ps.reference import ReferenceDense, ReferenceTable
 from heterps.ps.rules import Rule, Sgd
 from heterps.ps.table import SparseTable
 
-_NATIVE = "heterps.ps._native"
-STORES = ("reference", "native") if importlib.util.find_spec(_NATIVE) else ("reference",)
+STORES = ("reference", "native")
 
 
 def make_store(kind: str, dim: int, rule: Rule | None = None, **settings: Any) -> Any:
@@ -39,9 +38,7 @@ def make_store(kind: str, dim: int, rule: Rule | None = None, **settings: Any) -
         "staleness": 0,
         **settings,
     }
-    if kind == "reference":
-        return ReferenceTable(**arguments)
-    return importlib.import_module(_NATIVE).Table(**arguments)
+    return (Table if kind == "native" else ReferenceTable)(**arguments)
 
 
 class SparseTableOnReference(SparseTable):
