@@ -159,4 +159,4 @@ class Background:
             hosted.table.load(path, shard, shards, names[name])
         for name, tensor in chosen.tensors.items():
             tensor.load(path, name)
-        return Answer()
+        return Answer({"names": [*chosen.tables, *chosen.tensors]})

@@ -122,6 +122,7 @@ class Client:
                 written = saving.result()
                 tables = [entry for shard in written for entry in shard["tables"]]
                 tensors = [entry for shard in written for entry in shard["tensors"]]
+                _check_names(names, [e.get("table", e.get("tensor")) for e in [*tables, *tensors]])
                 identity = partial.publish(tables, base, tensors)
             finally:
                 self._conclude({**fields, "identity": identity})
@@ -134,7 +135,8 @@ class Client:
         snapshot calls a table, if that is not its name here.
         """
         asked = {"path": str(Path(path).absolute()), "names": names, "alias": alias}
-        self.everywhere("load", asked, timeout_s=timeout_s).result()
+        loaded = self.everywhere("load", asked, timeout_s=timeout_s).result()
+        _check_names(names, [name for shard in loaded for name in shard["names"]])
 
     def advance(self, generation: int) -> None:
         """Takes the servers to a later generation: other clients of this one are shut out."""
@@ -188,10 +190,11 @@ class Client:
         number = next(self._numbers)
         if verb in ONCE:
             fields = {**fields, "sequence": number}
+        patient = verb in PATIENT or (fields.get("batch") is not None and verb == "pull")
         retries = 0 if verb in PATIENT else self._retries
         call = Call(verb, fields, list(buffers), time.monotonic() + wait, retries,
                     self._making_room(done), number, out, pool)  # fmt: skip
-        call.attempt_s = None if verb in PATIENT else wait / (retries + 1)
+        call.attempt_s = None if patient else wait / (retries + 1)
         try:
             if not self._room.acquire(timeout=max(0.0, wait)):
                 raise ServerError(f"too many calls under way; '{verb}' found no room in time")
@@ -216,6 +219,12 @@ class Client:
             if fields["identity"] is None:
                 return  # the save has failed already, and says why
             raise
+
+
+def _check_names(asked: Sequence[str] | None, done: Sequence[str]) -> None:
+    for name in asked or ():
+        if name not in done:
+            raise UnknownNameError("names", "table or tensor", name, set(done))
 
 
 def read_document(reply: Reply) -> Any:

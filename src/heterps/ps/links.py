@@ -203,7 +203,8 @@ class Link:
             self._send(call)
             return
         else:
-            call.settle(as_error(header.fields, self.where))
+            waited_s = time.monotonic() - (call.sent or 0.0)
+            call.settle(as_error(header.fields, self.where, waited_s))
         call.release()
         for gone in self.pool.superseded():
             self._say("detach", {"segment": gone})
@@ -244,6 +245,7 @@ class Links:
         self._orders: deque[Callable[[], None]] = deque()
         self._handle = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closing = False
+        self._end: ServerError | None = None
         self._thread = threading.Thread(target=self._run, name="heterps links", daemon=True)
         self._thread.start()
 
@@ -268,19 +270,24 @@ class Links:
             os.close(self._handle)
 
     def _order(self, order: Callable[[], None]) -> None:
-        if self._closing:
-            raise ServerError("this client is closed")
+        if self._closing or self._end is not None:
+            raise self._end or ServerError("this client is closed")
         self._orders.append(order)
         os.eventfd_write(self._handle, 1)
 
     def _run(self) -> None:
         context: Context = zmq.Context()
+        end = ServerError("this client is closed")
         try:
             while not self._closing:
                 self._step(context)
+        except Exception as error:
+            end = ServerError(f"this client has failed: {type(error).__name__}: {error}")
+            raise
         finally:
+            self._end = end
             for link in self.all:
-                link.fail(ServerError("this client is closed"))
+                link.fail(end)
             context.term()
 
     def _step(self, context: Context) -> None:

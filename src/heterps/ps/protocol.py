@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from heterps import errors
-from heterps.errors import HeterPSError, InputError, ServerError, UnknownNameError
+from heterps.errors import (
+    HeterPSError,
+    InputError,
+    NotCommittedError,
+    ServerError,
+    SnapshotError,
+    StoreError,
+    UnknownNameError,
+)
 
 DONE, FAILED = "done", "failed"
 
@@ -73,20 +80,32 @@ def error_fields(error: Exception) -> dict[str, Any]:
     if isinstance(error, SegmentGoneError):
         return {"error": NO_SEGMENT, "problem": _line(error)}
     if isinstance(error, InputError):
-        return {"error": "InputError", "path": error.path, "problem": _one_line(error.problem)}
+        path = _one_line(error.path)
+        return {"error": "InputError", "path": path, "problem": _one_line(error.problem)}
+    if isinstance(error, SnapshotError):
+        problem = _one_line(error.problem)
+        return {"error": "SnapshotError", "path": _one_line(str(error.path)), "problem": problem}
+    if isinstance(error, NotCommittedError):
+        about = {"batch": error.batch, "committed": error.committed}
+        return {"error": "NotCommittedError", "problem": _line(error), **about}
     if isinstance(error, HeterPSError):
         return {"error": type(error).__name__, "problem": _line(error)}
     return {"error": "ServerError", "problem": f"{type(error).__name__}: {_line(error)}"}
 
 
-def as_error(fields: Mapping[str, Any], where: str) -> HeterPSError:
+def as_error(fields: Mapping[str, Any], where: str, waited_s: float) -> HeterPSError:
     """The error of a server at a client; ``where`` names the shard."""
     kind, problem = fields.get("error"), str(fields.get("problem"))
+    path = str(fields.get("path", ""))
     if kind == "InputError":
-        return InputError(str(fields.get("path", "")), problem)
-    if kind in ("SnapshotError", "StoreError"):
-        error: HeterPSError = getattr(errors, kind)(f"{where}: {problem}")
-        return error
+        return InputError(path, problem)
+    if kind == "SnapshotError":
+        return SnapshotError(path, f"{problem} ({where})")
+    if kind == "StoreError":
+        return StoreError(f"{where}: {problem}")
+    match fields:
+        case {"error": "NotCommittedError", "batch": int(batch), "committed": int(committed)}:
+            return NotCommittedError(batch, committed, round(waited_s, 1))
     return ServerError(f"{where}: {problem}")
 
 

@@ -41,7 +41,12 @@ class Request:
 
     @property
     def number(self) -> int:
-        return int(self.integer("call"))
+        """By which the client knows the answer; -1 if it gave none."""
+        call = self.header.fields.get("call")
+        return call if type(call) is int else -1
+
+    def check_number(self) -> None:
+        self.integer("call")
 
     @property
     def sequence(self) -> int:

@@ -134,15 +134,15 @@ class Server:
     def _serve(self, request: Request) -> None:
         try:
             answer = self._answer(request)
-        except Exception as error:  # noqa: BLE001 - the border of the process: it is answered
-            self._fail(request, error)
-        else:
             if answer is not None:
                 self._done(request, answer)
+        except Exception as error:  # noqa: BLE001 - the border of the process: it is answered
+            self._fail(request, error)
 
     def _answer(self, request: Request) -> Answer | None:
         """The answer, or None when it comes later. What was done before is not done again."""
         generation = request.header.generation
+        request.check_number()
         if generation != self._peers.generation:
             raise ServerError(wrong_generation(generation, self._peers.generation))
         if self._background.loading and request.verb not in ("ping", "stats", "load"):
@@ -214,8 +214,7 @@ class Server:
         self._send(request.route, request.peer.session.seal(DONE, fields, answer.buffers))
 
     def _fail(self, request: Request, error: Exception) -> None:
-        call = request.header.fields.get("call")
-        fields = {**error_fields(error), "call": call if type(call) is int else -1}
+        fields = {**error_fields(error), "call": request.number}
         self._send(request.route, request.peer.session.seal(FAILED, fields))
 
     def _send(self, route: bytes, parts: Parts) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from heterps.errors import InputError, ServerError, UnknownNameError
+from heterps.errors import InputError, NotCommittedError, UnknownNameError
 from heterps.ps.dense import DenseTensor
 from heterps.ps.initial import INITIALIZERS
 from heterps.ps.protocol import DenseSpec, TableSpec
@@ -104,6 +104,7 @@ class Service:
         hosted = self._hosted(request)
         batch = request.integer("batch", None)
         if batch is not None and not hosted.ready(batch):
+            request.ids()  # what is wrong with it is said now, not after the wait
             hosted.waiting.append(request)
             return None
         return self._rows(hosted, request)
@@ -237,7 +238,4 @@ def _check_name(name: str) -> None:
 
 def _too_late(hosted: Hosted, request: Request) -> Exception:
     batch = request.integer("batch")
-    return ServerError(
-        f"batch {batch} waited too long: committed is {hosted.table.committed}, "
-        f"staleness {hosted.spec.staleness}"
-    )
+    return NotCommittedError(batch, hosted.table.committed, 0.0)
