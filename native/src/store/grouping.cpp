@@ -1,7 +1,6 @@
 #include "heterps/store/grouping.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -32,14 +31,6 @@ void Grouping::group(const std::vector<Span>& spans, ThreadPool& pool) {
     fit(belongs_, count_);
     fit(distinct_, count_);
     scatter(pool);
-
-    const auto threads = static_cast<std::size_t>(pool.threads());
-    fit(tables_, threads);
-    std::atomic<std::size_t> next{0};
-    pool.run(count_ < kChunk ? 1 : threads, [&](std::size_t thread) {
-        for (std::size_t s; (s = next.fetch_add(1)) < Index::kSegments;)
-            find_distinct(s, tables_[thread]);
-    });
 }
 
 template <class Visit>
@@ -86,7 +77,7 @@ void Grouping::scatter(ThreadPool& pool) {
     });
 }
 
-void Grouping::find_distinct(std::size_t segment, std::vector<std::uint32_t>& table) {
+DistinctRange Grouping::find_distinct(std::size_t segment, std::vector<std::uint32_t>& table) {
     const std::size_t begin = begins_[segment], count = begins_[segment + 1] - begin;
     std::size_t size = 16;
     while (size < 2 * count) size *= 2;
@@ -106,6 +97,7 @@ void Grouping::find_distinct(std::size_t segment, std::vector<std::uint32_t>& ta
         ++distinct[table[at] - 1].occurrences;
     }
     distinct_counts_[segment] = found;
+    return {distinct, found};
 }
 
 std::size_t Grouping::distinct() const {

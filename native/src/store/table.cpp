@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <shared_mutex>
 #include <stdexcept>
 
@@ -62,7 +63,7 @@ void Table::pull(const std::int64_t* ids, std::size_t count, float* out) {
 // Blocks in three stages, each a block behind the one before: fetch the slot, fetch the record,
 // copy the row; so a cache miss of one id is waited for while others are worked on.
 void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts) {
-    constexpr std::size_t kBlock = 32;
+    constexpr std::size_t kBlock = 16;
     std::uint64_t hashes[3][kBlock];
     Slot slots[3][kBlock];
     const std::size_t blocks = (count + kBlock - 1) / kBlock;
@@ -108,7 +109,7 @@ void Table::pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts)
         return fill_unseen(id, out);
     const float* row = Record::vector(record);
     if (options_.dim == 16)  // the usual width, copied without a call
-        std::copy(row, row + 16, out);
+        std::memcpy(out, row, 16 * sizeof(float));
     else
         std::copy(row, row + options_.dim, out);
 }
@@ -135,11 +136,10 @@ UpdateLimits Table::limits_at(std::uint64_t step) const {
 }
 
 void Table::apply_step(const std::vector<Span>& spans, double lr) {
-    std::vector<Distinct*> cold;
-    update_.prepare(spans, pool_, cold);
     const std::size_t before = rows_.size();
     const RuleStep rule = rows_.rule().at(lr, step_ + 1, options_.dim);
-    update_.apply(limits_at(step_ + 1), rule, pool_, visit_cold(), capture_, seen_);
+    const auto settle = [](const std::vector<Distinct*>&) {};
+    update_.run(spans, limits_at(step_ + 1), rule, pool_, settle, visit_cold(), capture_, seen_);
     ++step_;
     counters_.distinct_ids += update_.distinct();
     counters_.created += rows_.size() - std::min(before, rows_.size());

@@ -9,7 +9,7 @@ namespace heterps::store {
 namespace {
 
 constexpr std::size_t kSmall = 2048;  // below this many ids, threads cost more than they bring
-constexpr std::size_t kAhead = 12;
+constexpr std::size_t kAhead = 16;
 
 void prefetch_record(const char* record, std::size_t bytes) {
     __builtin_prefetch(record);
@@ -39,60 +39,76 @@ template <class Work>
 void Update::for_segments(ThreadPool& pool, Work&& work) {
     const auto threads = static_cast<std::size_t>(pool.threads());
     std::atomic<std::size_t> next{0};
-    pool.run(grouping_.distinct() < kSmall ? 1 : threads, [&](std::size_t thread) {
+    pool.run(grouping_.count() < kSmall ? 1 : threads, [&](std::size_t thread) {
         for (std::size_t s; (s = next.fetch_add(1)) < Index::kSegments;) work(s, scratch_[thread]);
     });
 }
 
-void Update::prepare(const std::vector<Span>& spans, ThreadPool& pool,
-                     std::vector<Distinct*>& cold) {
+void Update::run(const std::vector<Span>& spans, const UpdateLimits& limits, const RuleStep& step,
+                 ThreadPool& pool, const Settle& settle, const VisitCold& visit_cold,
+                 HotCapture* capture, SeenCounts& seen) {
+    const Context context{limits, step, rows_.rule().function(step.dim), capture};
     scratch_.resize(static_cast<std::size_t>(pool.threads()));
-    for (Scratch& scratch : scratch_) scratch.cold.clear();
     grouping_.group(spans, pool);
-    for_segments(pool, [&](std::size_t s, Scratch& scratch) { look_up(s, scratch); });
-    cold.clear();
-    for (const Scratch& scratch : scratch_)
-        cold.insert(cold.end(), scratch.cold.begin(), scratch.cold.end());
+    // With rows on disk nothing may change before all have been read. Otherwise a segment is
+    // finished while its records are in the cache.
+    const bool at_once = rows_.slab().size() == rows_.size();
+    for_segments(pool, [&](std::size_t s, Scratch& scratch) {
+        const DistinctRange range = grouping_.find_distinct(s, scratch.table);
+        const std::size_t missing = look_up(range, scratch);
+        done_[s] = at_once && !rows_.index().lacks_room(s, missing);
+        if (done_[s]) apply_segment(s, context, scratch);
+    });
+    if (std::count(done_.begin(), done_.end(), false) > 0)
+        finish(context, pool, settle, visit_cold);
+    for (Scratch& scratch : scratch_) seen.merge(scratch.seen);
 }
 
-void Update::look_up(std::size_t segment, Scratch& scratch) {
-    const DistinctRange range = grouping_.segment(segment);
+void Update::finish(const Context& context, ThreadPool& pool, const Settle& settle,
+                    const VisitCold& visit_cold) {
+    std::vector<Distinct*> cold;
+    for (Scratch& scratch : scratch_) {
+        cold.insert(cold.end(), scratch.cold.begin(), scratch.cold.end());
+        scratch.cold.clear();
+    }
+    if (!cold.empty()) settle(cold);
+    std::array<std::size_t, Index::kSegments> additional{};
+    for (std::size_t s = 0; s < Index::kSegments; ++s)
+        if (!done_[s])
+            for (const Distinct& distinct : grouping_.segment(s)) additional[s] += !distinct.slot;
+    rows_.make_room(additional, pool, visit_cold);
+    for_segments(pool, [&](std::size_t s, Scratch& scratch) {
+        if (!done_[s]) apply_segment(s, context, scratch);
+    });
+}
+
+// How many have no row.
+std::size_t Update::look_up(DistinctRange range, Scratch& scratch) {
+    // Two stages ahead: first the slot, then the record that its bits point to.
     const auto touch = [&](std::size_t i) {
         if (i < range.count) rows_.index().prefetch(Index::hash(range.begin()[i].id));
     };
-    // Two stages ahead: first the slot, then the record that its bits point to.
     const auto touch_record = [&](std::size_t i) {
         if (i >= range.count) return;
-        const Slot slot =
-            rows_.index().find(Index::hash(range.begin()[i].id), [](Slot) { return true; });
-        if (slot && !slot.is_cold())
-            prefetch_record(rows_.slab().at(slot.place()), rows_.slab().stride());
+        Distinct& distinct = range.begin()[i];
+        distinct.slot = rows_.index().find(Index::hash(distinct.id), [](Slot) { return true; });
+        if (distinct.slot && !distinct.slot.is_cold())
+            prefetch_record(rows_.slab().at(distinct.slot.place()), rows_.slab().stride());
     };
+    std::size_t missing = 0;
     for (std::size_t i = 0; i < 2 * kAhead; ++i) touch(i);
     for (std::size_t i = 0; i < kAhead; ++i) touch_record(i);
     for (std::size_t i = 0; i < range.count; ++i) {
         touch(i + 2 * kAhead);
         touch_record(i + kAhead);
         Distinct& distinct = range.begin()[i];
-        distinct.slot = rows_.find(distinct.id, Index::hash(distinct.id));
+        const Slot slot = distinct.slot;
+        if (slot.is_cold() || (slot && Record::id(rows_.slab().at(slot.place())) != distinct.id))
+            distinct.slot = rows_.find(distinct.id, Index::hash(distinct.id));
+        missing += !distinct.slot;
         if (distinct.slot.is_cold()) scratch.cold.push_back(&distinct);
     }
-}
-
-void Update::make_room(ThreadPool& pool, const VisitCold& visit_cold) {
-    std::array<std::size_t, Index::kSegments> additional{};
-    for (std::size_t s = 0; s < Index::kSegments; ++s)
-        for (const Distinct& distinct : grouping_.segment(s)) additional[s] += !distinct.slot;
-    rows_.make_room(additional, pool, visit_cold);
-}
-
-void Update::apply(const UpdateLimits& limits, const RuleStep& step, ThreadPool& pool,
-                   const VisitCold& visit_cold, HotCapture* capture, SeenCounts& seen) {
-    make_room(pool, visit_cold);
-    const Context context{limits, step, rows_.rule().function(step.dim), capture};
-    for_segments(pool,
-                 [&](std::size_t s, Scratch& scratch) { apply_segment(s, context, scratch); });
-    for (Scratch& scratch : scratch_) seen.merge(scratch.seen);
+    return missing;
 }
 
 void Update::apply_segment(std::size_t segment, const Context& context, Scratch& scratch) {

@@ -59,8 +59,11 @@ class GradientSums {
 // that different segments may be visited at once.
 class Grouping {
   public:
+    // Shares the ids out; `find_distinct` has to follow for each segment, by any thread.
     void group(const std::vector<Span>& spans, ThreadPool& pool);
+    DistinctRange find_distinct(std::size_t segment, std::vector<std::uint32_t>& table);
 
+    std::size_t count() const { return count_; }  // ids, distinct or not
     std::size_t distinct() const;
     DistinctRange segment(std::size_t segment);
     // Sums in order of occurrence within each span, then the spans in order.
@@ -73,7 +76,6 @@ class Grouping {
     };
 
     void scatter(ThreadPool& pool);
-    void find_distinct(std::size_t segment, std::vector<std::uint32_t>& table);
     template <class Visit>
     void visit_chunk(std::size_t chunk, Visit&& visit) const;
     void sum_span(std::size_t segment, int dim, GradientSums& sums) const;
@@ -89,7 +91,6 @@ class Grouping {
     std::vector<Occurrence> occurrences_;  // by segment, in order
     std::vector<std::uint32_t> belongs_;   // which distinct id of its segment an occurrence is
     std::vector<Distinct> distinct_;
-    std::vector<std::vector<std::uint32_t>> tables_;  // one per thread
 };
 
 }  // namespace heterps::store

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -31,16 +32,17 @@ struct UpdateLimits {
     bool count_seen = false;
 };
 
-// Needs the whole table for itself, from `prepare` to the end of `apply`.
+// Needs the whole table for itself while it runs.
 class Update {
   public:
     explicit Update(Rows& rows) : rows_(rows) {}
 
-    // Groups and looks up; changes nothing. `cold` receives the distinct ids whose rows may be on
-    // disk: their slots have to be settled before `apply`.
-    void prepare(const std::vector<Span>& spans, ThreadPool& pool, std::vector<Distinct*>& cold);
-    void apply(const UpdateLimits& limits, const RuleStep& step, ThreadPool& pool,
-               const VisitCold& visit_cold, HotCapture* capture, SeenCounts& seen);
+    // `settle` is given the distinct ids whose rows may be on disk, before anything has changed: it
+    // brings the rows in and sets the slots, or throws.
+    using Settle = std::function<void(const std::vector<Distinct*>& cold)>;
+    void run(const std::vector<Span>& spans, const UpdateLimits& limits, const RuleStep& step,
+             ThreadPool& pool, const Settle& settle, const VisitCold& visit_cold,
+             HotCapture* capture, SeenCounts& seen);
 
     std::size_t distinct() const { return grouping_.distinct(); }
 
@@ -54,6 +56,7 @@ class Update {
         std::vector<Fresh> fresh;
         std::vector<std::uint64_t> allocated;
         std::vector<Distinct*> cold;
+        std::vector<std::uint32_t> table;
         SeenCounts seen;
     };
     struct Context {
@@ -65,8 +68,9 @@ class Update {
 
     template <class Work>
     void for_segments(ThreadPool& pool, Work&& work);
-    void look_up(std::size_t segment, Scratch& scratch);
-    void make_room(ThreadPool& pool, const VisitCold& visit_cold);
+    std::size_t look_up(DistinctRange range, Scratch& scratch);
+    void finish(const Context& context, ThreadPool& pool, const Settle& settle,
+                const VisitCold& visit_cold);
     void apply_segment(std::size_t segment, const Context& context, Scratch& scratch);
     void drop_expired(DistinctRange range, const Context& context, Scratch& scratch);
     void admit(std::size_t segment, DistinctRange range, const Context& context, Scratch& scratch);
@@ -76,6 +80,7 @@ class Update {
     Rows& rows_;
     Grouping grouping_;
     std::vector<Scratch> scratch_;
+    std::array<bool, Index::kSegments> done_{};
 };
 
 }  // namespace heterps::store
