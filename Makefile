@@ -50,6 +50,7 @@ fmt: $(STAMP) ## Format Python and C++ in place
 .PHONY: bench
 bench: $(STAMP) ## Measure the figures of the README
 	$(BIN)/python benchmarks/planning.py
+	$(BIN)/python -W ignore benchmarks/ps.py --json build/bench/ps.json
 
 .PHONY: soak
 soak: $(STAMP) ## The long test matrices

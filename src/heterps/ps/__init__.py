@@ -9,13 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heterps.ps.client import Client
     from heterps.ps.dense import DenseTensor
     from heterps.ps.initial import INITIALIZERS, Constant, Initializer, Normal, Uniform, Zeros
+    from heterps.ps.processes import start_servers
+    from heterps.ps.protocol import DenseSpec, TableSpec
     from heterps.ps.rules import RULES, Adagrad, Adam, Ftrl, RowwiseAdagrad, Rule, Sgd
+    from heterps.ps.server import Server
     from heterps.ps.snapshots import Snapshot, open_snapshot
     from heterps.ps.table import SparseTable
 
 _PLACES = {
+    "heterps.ps.client": ("Client",),
     "heterps.ps.dense": ("DenseTensor",),
     "heterps.ps.initial": (
         "INITIALIZERS",
@@ -25,7 +30,10 @@ _PLACES = {
         "Uniform",
         "Zeros",
     ),
+    "heterps.ps.processes": ("start_servers",),
+    "heterps.ps.protocol": ("DenseSpec", "TableSpec"),
     "heterps.ps.rules": ("RULES", "Adagrad", "Adam", "Ftrl", "RowwiseAdagrad", "Rule", "Sgd"),
+    "heterps.ps.server": ("Server",),
     "heterps.ps.snapshots": ("Snapshot", "open_snapshot"),
     "heterps.ps.table": ("SparseTable",),
 }
@@ -36,19 +44,24 @@ __all__ = [
     "RULES",
     "Adagrad",
     "Adam",
+    "Client",
     "Constant",
+    "DenseSpec",
     "DenseTensor",
     "Ftrl",
     "Initializer",
     "Normal",
     "RowwiseAdagrad",
     "Rule",
+    "Server",
     "Sgd",
     "Snapshot",
     "SparseTable",
+    "TableSpec",
     "Uniform",
     "Zeros",
     "open_snapshot",
+    "start_servers",
 ]
 
 
