@@ -10,6 +10,7 @@ import typer
 
 from heterps.cli.errors import FAILED, exit_code, print_error
 from heterps.cli.plan import plan_command
+from heterps.cli.ps import ps_commands
 from heterps.errors import HeterPSError
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ def root(
 
 
 plan_command(app)
+ps_commands(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

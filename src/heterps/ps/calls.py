@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -51,7 +52,7 @@ class Call:
         fields = {**self.fields, "call": self.number}
         left = max(0.0, self.expires - time.monotonic())
         # The server gives up a little earlier, so that its reason arrives in time.
-        fields["patience_s"] = left - min(0.1 * left, 0.2)
+        fields["patience_s"] = left - min(0.25 * left, 1.0)
         if shared and self.out is not None:
             fields |= {"segment": self.out.segment, "offset": self.out.offset}
         return fields, self.buffers if shared else [_inline(b) for b in self.buffers]
@@ -80,6 +81,11 @@ class Call:
             if array is not None:
                 arrays.append(array)
         return Reply(header.fields, tuple(arrays))
+
+
+def read_document(reply: Reply) -> Any:
+    """What the server sent as JSON behind the header."""
+    return json.loads(reply.arrays[0].tobytes())
 
 
 class Joint:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import secrets
 import threading
 import time
@@ -18,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from heterps.errors import InputError, ServerError, UnknownNameError
-from heterps.ps.calls import Call, Joint, Reply
+from heterps.ps.calls import Call, Joint, Reply, read_document
 from heterps.ps.links import Identity, Link, Links
 from heterps.ps.processes import registrations
 from heterps.ps.protocol import ONCE, PATIENT, PRECISIONS, DenseSpec, TableSpec
@@ -61,7 +60,8 @@ class Client:
         self.shards = len(addresses)
         self._retries = retries
         self._identity = Identity(key, secrets.token_bytes(16), generation, encrypt)
-        self._links = Links(addresses, self._identity)
+        links = [Link(shard, self.shards, address) for shard, address in enumerate(addresses)]
+        self._links = Links(links, self._identity)
         self._numbers = itertools.count(1)
         self._room = threading.Semaphore(_IN_FLIGHT * self.shards)
         self.close = weakref.finalize(self, self._links.close)
@@ -225,7 +225,3 @@ def _check_names(asked: Sequence[str] | None, done: Sequence[str]) -> None:
     for name in asked or ():
         if name not in done:
             raise UnknownNameError("names", "table or tensor", name, set(done))
-
-
-def read_document(reply: Reply) -> Any:
-    return json.loads(np.asarray(reply.arrays[0]).tobytes())

@@ -239,8 +239,8 @@ class Link:
 class Links:
     """All connections of a client, and their thread. Submitting is for every thread."""
 
-    def __init__(self, addresses: Sequence[str], identity: Identity) -> None:
-        self.all = [Link(i, len(addresses), address) for i, address in enumerate(addresses)]
+    def __init__(self, links: Sequence[Link], identity: Identity) -> None:
+        self.all = links
         self._identity = identity
         self._orders: deque[Callable[[], None]] = deque()
         self._handle = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -249,8 +249,8 @@ class Links:
         self._thread = threading.Thread(target=self._run, name="heterps links", daemon=True)
         self._thread.start()
 
-    def submit(self, shard: int, call: Call) -> None:
-        self._order(lambda: self.all[shard].submit(call))
+    def submit(self, index: int, call: Call) -> None:
+        self._order(lambda: self.all[index].submit(call))
 
     def change_identity(self, identity: Identity) -> None:
         """For a new generation: connections are made anew."""

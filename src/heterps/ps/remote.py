@@ -161,17 +161,30 @@ class RemoteTable:
         asked = ids_of(ids)
         values = rows_of(grads, (len(asked), self.dim))
         way = route(asked, self._client.shards)
-        sums = np.empty((len(way.distinct), self.dim), np.float32)
-        way.sums(values, sums)
+        pools = [self._client.link(shard).pool for shard in range(way.shards)]
         joint = Joint(way.shards, finish)
-        for shard in range(way.shards):
-            pool, mine = self._client.link(shard).pool, way.slice_of(shard)
-            ids_sent = _placed(pool, way.distinct[mine])
-            grads_sent = encoded(pool, self._client.dtype, sums[mine], owned=True)
-            buffers = [ids_sent, grads_sent]
-            done = joint.part(shard)
-            self._client.call(shard, verb, fields, done, buffers, pool=pool, timeout_s=timeout_s)
+        for shard, sums in enumerate(self._sums(way, values, pools)):
+            mine = _placed(pools[shard], way.distinct[way.slice_of(shard)])
+            self._client.call(
+                shard, verb, fields, joint.part(shard), [mine, sums], None, pools[shard], timeout_s
+            )
         return joint.future
+
+    def _sums(self, way: Route, values: Floats, pools: list[Pool]) -> list[Buffer]:
+        """The gradients of each shard's ids as they travel; for a single shard they are summed
+        in the shared memory itself.
+        """
+        shape, dtype = (len(way.distinct), self.dim), self._client.dtype
+        piece = pools[0].take(dtype, shape) if way.shards == 1 and dtype == "f4" else None
+        if piece is not None and piece.array is not None:
+            way.sums(values, piece.array)
+            return [piece]
+        sums = np.empty(shape, np.float32)
+        way.sums(values, sums)
+        return [
+            encoded(pool, dtype, sums[way.slice_of(shard)], owned=True)
+            for shard, pool in enumerate(pools)
+        ]
 
 
 class RemoteTensor:
