@@ -31,5 +31,20 @@ def test_the_readme_shows_what_the_command_prints():
     assert without_effort(printed) in without_effort((ROOT / "README.md").read_text())
 
 
+def test_a_sparse_table_is_pushed_saved_and_loaded_into_shards():
+    assert output_of("examples/sparse_table.py").splitlines() == [
+        "3 rows after step 1",
+        "batch 0 has committed, step 2",
+        "3 rows in 3 shards at step 3",
+    ]
+
+
+def test_servers_start_serve_and_save():
+    assert output_of("examples/servers.py").splitlines() == [
+        "1000 rows on 2 servers after step 1",
+        "['key', 'servers', 'snapshot']",
+    ]
+
+
 def test_the_tuning_example_ends_at_the_optimum_of_its_problem():
     assert output_of("examples/tune_policy.py") == "$0.2165, then $0.2165\n"
