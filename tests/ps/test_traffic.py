@@ -1,5 +1,6 @@
 """Random operation sequences: the store in C++ never differs from the reference by a bit."""
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -15,15 +16,19 @@ QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 class BudgetedTraffic(TableTraffic):
     """Beside the store that is all in memory, some that hold only a few rows of it."""
 
-    def others(self, dim, rule, settings):
+    def __init__(self):
+        super().__init__()
         self.scratch = tempfile.TemporaryDirectory()
+        self.files = itertools.count()
+
+    def others(self, dim, rule, settings):
         return [
             make_store(
                 "native",
                 dim,
                 rule,
                 memory_bytes=memory_bytes,
-                path=str(Path(self.scratch.name) / f"{memory_bytes}-{threads}"),
+                path=str(Path(self.scratch.name) / f"{next(self.files)}.cold"),
                 threads=threads,
                 **settings,
             )
@@ -33,8 +38,7 @@ class BudgetedTraffic(TableTraffic):
     def teardown(self):
         super().teardown()
         self.stores = []
-        if hasattr(self, "scratch"):
-            self.scratch.cleanup()
+        self.scratch.cleanup()
 
 
 TestTraffic = TableTraffic.TestCase
