@@ -63,7 +63,7 @@ class Client:
         links = [Link(shard, self.shards, address) for shard, address in enumerate(addresses)]
         self._links = Links(links, self._identity)
         self._numbers = itertools.count(1)
-        self._room = threading.Semaphore(_IN_FLIGHT * self.shards)
+        self._room = [threading.Semaphore(_IN_FLIGHT) for _ in addresses]
         self.close = weakref.finalize(self, self._links.close)
 
     @classmethod
@@ -187,30 +187,26 @@ class Client:
     ) -> None:
         """Sends a call; ``done`` is called once, in the thread of the links."""
         wait = self.timeout_s if timeout_s is None else timeout_s
-        number = next(self._numbers)
-        if verb in ONCE:
-            fields = {**fields, "sequence": number}
-        patient = verb in PATIENT or (fields.get("batch") is not None and verb == "pull")
         retries = 0 if verb in PATIENT else self._retries
-        call = Call(verb, fields, list(buffers), time.monotonic() + wait, retries,
-                    self._making_room(done), number, out, pool)  # fmt: skip
-        call.attempt_s = None if patient else wait / (retries + 1)
+        room = self._room[shard]
+        call = Call(
+            verb, fields, list(buffers), time.monotonic() + wait, retries, _making(room, done)
+        )
+        call.out, call.pool = out, pool
+        # A pull that waits for a batch is not late, whatever the deadline of one attempt.
+        waits = verb in PATIENT or (verb == "pull" and fields.get("batch") is not None)
+        call.attempt_s = None if waits else wait / (retries + 1)
         try:
-            if not self._room.acquire(timeout=max(0.0, wait)):
-                raise ServerError(f"too many calls under way; '{verb}' found no room in time")
+            if not room.acquire(timeout=max(0.0, wait)):
+                raise ServerError(f"{self.link(shard).where}: too many calls are under way")
+            # Numbered once there is room: servers remember the latest calls by their numbers.
+            call.number = next(self._numbers)
+            if verb in ONCE:
+                call.fields = {**fields, "sequence": call.number}
             self._links.submit(shard, call)
         except ServerError:
             call.release()
             raise
-
-    def _making_room(
-        self, done: Callable[[Reply | Exception], None]
-    ) -> Callable[[Reply | Exception], None]:
-        def make_room(outcome: Reply | Exception) -> None:
-            self._room.release()
-            done(outcome)
-
-        return make_room
 
     def _conclude(self, fields: Mapping[str, Any]) -> None:
         try:
@@ -219,6 +215,18 @@ class Client:
             if fields["identity"] is None:
                 return  # the save has failed already, and says why
             raise
+
+
+def _making(
+    room: threading.Semaphore, done: Callable[[Reply | Exception], None]
+) -> Callable[[Reply | Exception], None]:
+    """Makes room for another call, then hands the outcome on."""
+
+    def make_room(outcome: Reply | Exception) -> None:
+        room.release()
+        done(outcome)
+
+    return make_room
 
 
 def _check_names(asked: Sequence[str] | None, done: Sequence[str]) -> None:

@@ -97,7 +97,7 @@ class Link:
 
     def watch(self) -> None:
         """Takes in what the socket's monitor has seen."""
-        if self.monitor is None or not self.monitor.poll(0):
+        if self.monitor is None:
             return
         event = recv_monitor_message(self.monitor)["event"]
         if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
@@ -246,6 +246,9 @@ class Links:
         self._handle = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closing = False
         self._end: ServerError | None = None
+        self._next_tick = 0.0
+        self._polled: list[Socket] | None = None
+        self._poller = zmq.Poller()
         self._thread = threading.Thread(target=self._run, name="heterps links", daemon=True)
         self._thread.start()
 
@@ -294,22 +297,27 @@ class Links:
         for link in self.all:
             if link.wants_to_open:
                 link.open(context, self._identity)
-        self._poll()
+        events = self._poll()
         while self._orders:
             self._orders.popleft()()
+        for link in self.all:
+            if link.socket in events:
+                link.receive()
+            if link.monitor in events:
+                link.watch()
         now = time.monotonic()
-        for link in self.all:
-            link.receive()
-            link.watch()
-            link.tick(now)
+        if now >= self._next_tick:
+            self._next_tick = now + _TICK_MS / 1000
+            for link in self.all:
+                link.tick(now)
 
-    def _poll(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._handle, zmq.POLLIN)
-        for link in self.all:
-            for socket in (link.socket, link.monitor):
-                if socket is not None:
-                    poller.register(socket, zmq.POLLIN)
-        events = dict(poller.poll(_TICK_MS))
+    def _poll(self) -> dict[Any, int]:
+        sources = [socket for link in self.all for socket in (link.socket, link.monitor) if socket]
+        if sources != self._polled:
+            self._polled, self._poller = sources, zmq.Poller()
+            for source in (self._handle, *sources):
+                self._poller.register(source, zmq.POLLIN)
+        events = dict(self._poller.poll(_TICK_MS))
         if self._handle in events:
             os.eventfd_read(self._handle)
+        return events
