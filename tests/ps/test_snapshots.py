@@ -14,9 +14,10 @@ from safetensors.numpy import load_file
 
 from heterps.errors import InputError, SnapshotError
 from heterps.ps.initial import Normal
+from heterps.ps.manifests import MANIFEST
 from heterps.ps.rules import RULES
 from heterps.ps.sharding import shard_of
-from heterps.ps.snapshots import MANIFEST, Partial, open_snapshot
+from heterps.ps.snapshots import Partial, open_snapshot
 from heterps.testing.tables import STORES, assert_same_rows, make_table
 
 DIM = 3

@@ -167,6 +167,7 @@ class TestAdmissionAndEviction:
         (lambda t: t.accumulate(0, (0, -1), [1, 2], ONES), "part"),
         (lambda t: t.accumulate(0, 3, [1, 2], ONES), "part"),
         (lambda t: t.announce(0, -1), "parts"),
+        (lambda t: t.announce(2**63, 1), "batch"),
     ],
 )
 def test_a_bad_argument_is_named(table, call, path):
@@ -189,6 +190,9 @@ def test_a_bad_argument_is_named(table, call, path):
         ({"dim": 2, "memory_bytes": 0, "path": "x"}, "memory_bytes"),
         ({"dim": 2, "admission": -1}, "admission"),
         ({"dim": 2, "threads": True}, "threads"),
+        ({"dim": 2**40}, "dim"),
+        ({"dim": 2, "seed": 2**64}, "seed"),
+        ({"dim": 2, "evict_after": 2**32}, "evict_after"),
     ],
 )
 def test_a_bad_setting_is_named(make, settings, path):

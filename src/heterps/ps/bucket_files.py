@@ -6,7 +6,6 @@ scattered to their places as they come, and memory stays small whatever the size
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
-from heterps.errors import SnapshotError
+from heterps.ps.manifests import sync
 from heterps.ps.sharding import bucket_of
 
 Array = npt.NDArray[Any]
@@ -25,7 +24,6 @@ COLUMNS = ("ids", "values", "state", "frequency", "last_seen")
 _OFFSETS = "bucket_offsets"
 _NAMES = {np.dtype(np.int64): "I64", np.dtype(np.float32): "F32", np.dtype(np.uint32): "U32"}
 _BLOCK_ROWS = 65_536
-_BLOCK_BYTES = 1 << 22
 
 
 class Capture(Protocol):
@@ -152,39 +150,3 @@ def read_rows(path: Path, buckets: range, wanted: range) -> Iterator[dict[str, A
         for at in range(first, end, _BLOCK_ROWS):
             rows = slice(at, min(at + _BLOCK_ROWS, end))
             yield {name: file.get_slice(name)[rows] for name in names}
-
-
-def seal(path: Path) -> dict[str, Any]:
-    """What a manifest says of a file, so that it is never loaded torn or altered."""
-    return {"file": path.name, "bytes": path.stat().st_size, "blake2b": digest(path)}
-
-
-def check_seal(folder: Path, sealed: Mapping[str, Any]) -> Path:
-    """The path of a sealed file."""
-    path = folder / Path(sealed["file"]).name
-    if not path.is_file():
-        raise SnapshotError(path, "the file is missing")
-    if path.stat().st_size != sealed["bytes"]:
-        raise SnapshotError(
-            path, f"expected {sealed['bytes']} bytes, found {path.stat().st_size}: it is torn"
-        )
-    if digest(path) != sealed["blake2b"]:
-        raise SnapshotError(path, "its checksum differs from the manifest's: it is corrupted")
-    return path
-
-
-def digest(path: Path) -> str:
-    hasher = hashlib.blake2b(digest_size=32)
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            hasher.update(block)
-    return hasher.hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or the entries of a folder are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,8 +9,6 @@ since its base, which it names; loading reads the chain from the first base on.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import secrets
 import shutil
@@ -27,19 +25,22 @@ from heterps.errors import SnapshotError
 from heterps.ps.bucket_files import (
     COLUMNS,
     BucketWriter,
-    check_seal,
     read_rows,
     read_tensors,
-    seal,
-    sync,
     write_tensors,
+)
+from heterps.ps.manifests import (
+    Entry,
+    check_seal,
+    read_manifest,
+    seal,
+    sealed_path,
+    sync,
+    write_manifest,
 )
 from heterps.ps.sharding import BUCKETS, bucket_of
 
-FORMAT = 1
-MANIFEST = "manifest.json"
 _RANGE = 64  # buckets to a file, so that a shard reads little that is not its own
-Entry = dict[str, Any]
 
 
 class Store(Protocol):
@@ -89,7 +90,7 @@ class Partial:
             where = os.path.relpath(base.path, self.path.parent)
             body["base"] = {"path": where, "id": base.identity}
         try:
-            _write_manifest(self.folder, body)
+            write_manifest(self.folder, body)
             self.folder.rename(self.path)
             sync(self.path.parent)
         except OSError as error:
@@ -192,20 +193,6 @@ def _joined(path: Path, parts: Iterable[Entry]) -> dict[str, list[Entry]]:
     return tables
 
 
-def _write_manifest(folder: Path, body: Entry) -> None:
-    document = {"format": FORMAT, "body": body, "blake2b": _digest_of(body)}
-    written = folder / f"{MANIFEST}.new"
-    written.write_text(json.dumps(document, indent=1))
-    sync(written)
-    written.rename(folder / MANIFEST)
-    for inner in [*(path for path in folder.iterdir() if path.is_dir()), folder]:
-        sync(inner)
-
-
-def _digest_of(body: Entry) -> str:
-    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=32).hexdigest()
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """A published snapshot, its manifest checked; the files are checked as they are read."""
@@ -288,7 +275,7 @@ class Snapshot:
     def _restore_file(
         self, name: str, settings: Entry, sealed: Entry, store: Store, buckets: range
     ) -> None:
-        path = self.path / name / sealed["file"]
+        path = sealed_path(self.path / name, sealed)
         for block in read_rows(path, range(*sealed["buckets"]), buckets):
             shape = (len(block["ids"]), settings["state_width"])
             block.setdefault("state", np.empty(shape, np.float32))
@@ -307,35 +294,19 @@ class Snapshot:
     def _extra(self, name: str, part: Entry) -> dict[str, npt.NDArray[Any]]:
         if part["extra"] is None:
             return {}
-        return read_tensors(self.path / name / part["extra"]["file"])
+        return read_tensors(sealed_path(self.path / name, part["extra"]))
 
 
 def open_snapshot(path: str | os.PathLike[str]) -> Snapshot:
     """The snapshot at a path and its bases."""
     folder = Path(path)
-    body = _read_manifest(folder)
+    body = read_manifest(folder)
     base = None
     if body["base"] is not None:
         base = open_snapshot(folder.parent / body["base"]["path"])
         if base.identity != body["base"]["id"]:
             raise SnapshotError(base.path, f"is not the base that {folder} was made from")
     return Snapshot(folder, body["id"], base, body["tables"], body["tensors"])
-
-
-def _read_manifest(folder: Path) -> Entry:
-    path = folder / MANIFEST
-    try:
-        document = json.loads(path.read_text())
-    except OSError as error:
-        raise SnapshotError(path, f"cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise SnapshotError(path, "is not valid JSON: it is torn or corrupted") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise SnapshotError(path, f"expected a manifest of format {FORMAT}")
-    body = document.get("body")
-    if not isinstance(body, dict) or _digest_of(body) != document.get("blake2b"):
-        raise SnapshotError(path, "its checksum differs: it is corrupted")
-    return body
 
 
 def _overlap(pair: list[int], buckets: range) -> bool:

@@ -23,6 +23,7 @@ from heterps.ps.sharding import buckets_of
 from heterps.ps.snapshots import Partial, Snapshot, open_snapshot, write_table
 
 StrPath = str | os.PathLike[str]
+_MOST = 2**32 - 1
 _NAME = "table"  # of the only table in a snapshot that a table saves by itself
 
 
@@ -55,15 +56,15 @@ class SparseTable:
         staleness: int = 0,
         threads: int = 0,
     ) -> None:
-        self.dim = _whole("dim", dim, low=1)
+        self.dim = _whole("dim", dim, low=1, high=65_536)
         self.rule = make_rule(rule, lr)
         self.initial = _checked_initializer(initial)
-        self.seed = _whole("seed", seed, low=0)
+        self.seed = _whole("seed", seed, high=2**64 - 1)
         limits = {"admission": admission, "evict_after": evict_after, "max_rows": max_rows}
         budget = 0 if memory_bytes is None else _whole("memory_bytes", memory_bytes, low=1)
         if budget and path is None:
             raise InputError("path", "memory_bytes needs a folder for the rows that do not fit")
-        self.staleness = _whole("staleness", staleness)
+        self.staleness = _whole("staleness", staleness, high=_MOST)
         self._saving = threading.Lock()
         self._last: tuple[str, int] | None = None  # the last snapshot and the step it was taken at
         self._capture: Any = None
@@ -77,11 +78,11 @@ class SparseTable:
                 initial=self.initial.name,
                 scale=float(self.initial.scale),
                 seed=self.seed,
-                threads=_whole("threads", threads),
+                threads=_whole("threads", threads, high=1024),
                 memory_bytes=budget,
                 path=_cold_file(path) if budget else "",
                 staleness=self.staleness,
-                **{key: _whole(key, value) for key, value in limits.items()},
+                **{key: _whole(key, value, high=_MOST) for key, value in limits.items()},
             )
 
     @staticmethod
@@ -295,9 +296,10 @@ def _failures(path: str = "") -> Iterator[None]:
         raise StoreError(str(error)) from error
 
 
-def _whole(path: str, value: Any, low: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise InputError(path, f"expected a whole number of {low} or more, got {value!r}")
+def _whole(path: str, value: Any, low: int = 0, high: int = 2**63 - 1) -> int:
+    number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not number or not low <= value <= high:
+        raise InputError(path, f"expected a whole number from {low} to {high}, got {value!r}")
     return int(value)
 
 
