@@ -237,6 +237,7 @@ void bind_table(nb::module_& m) {
         .def_prop_ro("state_width", [](const Table& table) { return table.layout().state; })
         .def("__len__", &Table::size, Release())
         .def("stats", &stats)
+        .def_prop_ro("cold_error", &Table::cold_error, Release())
         .def("capture", &Table::capture, "since_step"_a = -1, nb::keep_alive<0, 1>(), Release())
         .def("restore", &restore, "ids"_a.noconvert(), "values"_a.noconvert(),
              "state"_a.noconvert(), "frequency"_a.noconvert(), "last_seen"_a.noconvert())

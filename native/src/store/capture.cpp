@@ -19,6 +19,18 @@ void RowBatch::add(const char* record, const Layout& layout) {
     state.insert(state.end(), floats + layout.dim, floats + layout.dim + layout.state);
 }
 
+void RowBatch::add(const RowBatch& from, std::size_t begin, std::size_t end, const Layout& layout) {
+    const auto append = [&](auto& to, const auto& source, int width) {
+        const auto columns = static_cast<std::size_t>(width);
+        to.insert(to.end(), source.data() + begin * columns, source.data() + end * columns);
+    };
+    append(ids, from.ids, 1);
+    append(values, from.values, layout.dim);
+    append(state, from.state, layout.state);
+    append(frequency, from.frequency, 1);
+    append(last_seen, from.last_seen, 1);
+}
+
 HotCapture::HotCapture(const Rows& rows, std::int64_t since)
     : rows_(rows), since_(since), todo_(rows.slab().words()) {
     for (std::size_t i = 0; i < todo_.size(); ++i) todo_[i] = rows.slab().word(i);

@@ -20,6 +20,11 @@ Slot Rows::find(std::int64_t id, std::uint64_t hash) const {
     return hot ? hot : cold;
 }
 
+Slot Rows::find_hot(std::int64_t id, std::uint64_t hash) const {
+    const Slot slot = find(id, hash);
+    return slot.is_cold() ? Slot{} : slot;
+}
+
 std::vector<Slot> Rows::cold_candidates(std::uint64_t hash) const {
     std::vector<Slot> found;
     index_.find(hash, [&](Slot slot) {
@@ -42,7 +47,9 @@ void Rows::make_room(const std::array<std::size_t, Index::kSegments>& additional
     const auto threads = static_cast<std::size_t>(pool.threads());
     pool.run(threads, [&](std::size_t thread) { insert_hot_rows(grown, thread, threads); });
     if (slab_.size() < size())
-        visit_cold([&](std::int64_t id, Slot slot) { grown.insert(Index::hash(id), slot); });
+        visit_cold([&](const char* record, Slot slot) {
+            grown.insert(Index::hash(Record::id(record)), slot);
+        });
     index_ = std::move(grown);
 }
 

@@ -39,30 +39,57 @@ Table::Table(const TableOptions& options)
             Rule(options.rule, options.rule_options),
             Initial(initial_kind(options.initial), options.scale, options.seed)),
       update_(rows_),
-      lr_(options.lr) {}
+      lr_(options.lr) {
+    if (options.memory_bytes == 0 || options.path.empty()) {
+        if (options.memory_bytes > 0)
+            throw std::invalid_argument("memory_bytes needs a path for the cold file");
+        return;
+    }
+    cold_ = std::make_unique<ColdTier>(rows_, options.path, options.memory_bytes);
+    ahead_thread_ = std::thread([this] { work_ahead(); });
+}
 
-Table::~Table() = default;
+Table::~Table() {
+    if (!ahead_thread_.joinable()) return;
+    {
+        const std::lock_guard<std::mutex> lock(ahead_mutex_);
+        stop_ = true;
+        ahead_changed_.notify_all();
+    }
+    ahead_thread_.join();
+}
 
 void Table::pull(const std::int64_t* ids, std::size_t count, float* out) {
     const Stopwatch watch(counters_.pull_ns);
-    const std::shared_lock<TableLock> lock(lock_);
     const auto dim = static_cast<std::size_t>(options_.dim);
     const std::size_t chunk =
         std::max<std::size_t>(1024, count / (8 * static_cast<std::size_t>(pool_.threads())));
+    std::mutex mutex;
+    std::vector<Miss> misses;
+    std::shared_lock<TableLock> lock(lock_);
     pool_.run((count + chunk - 1) / chunk, [&](std::size_t part) {
         const std::size_t begin = part * chunk, end = std::min(count, begin + chunk);
         PullCounts counts;
-        pull_chunk(ids + begin, end - begin, out + begin * dim, counts);
+        std::vector<Miss> missed;
+        pull_chunk(ids + begin, end - begin, out + begin * dim, counts, missed);
         counters_.hits += counts.hits;
         counters_.unseen += counts.unseen;
+        if (missed.empty()) return;
+        const std::lock_guard<std::mutex> guard(mutex);
+        for (const Miss& miss : missed) misses.push_back({begin + miss.index, miss.slot});
     });
     ++counters_.pulls;
     counters_.pulled_ids += count;
+    if (misses.empty()) return;
+    const Frozen frozen(cold_->file());
+    lock.unlock();  // others go on while the disk is read
+    pull_cold(ids, out, misses);
 }
 
 // Blocks in three stages, each a block behind the one before: fetch the slot, fetch the record,
 // copy the row; so a cache miss of one id is waited for while others are worked on.
-void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts) {
+void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts,
+                       std::vector<Miss>& misses) {
     constexpr std::size_t kBlock = 16;
     std::uint64_t hashes[3][kBlock];
     Slot slots[3][kBlock];
@@ -93,7 +120,10 @@ void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, P
                 Slot slot = slots[b][k];
                 if (slot && (slot.is_cold() || Record::id(rows_.slab().at(slot.place())) != ids[i]))
                     slot = rows_.find(ids[i], hashes[b][k]);
-                pull_row(ids[i], slot, out + i * dim, counts);
+                if (slot.is_cold())
+                    misses.push_back({i, slot});
+                else
+                    pull_row(ids[i], slot, out + i * dim, counts);
             });
     }
 }
@@ -103,15 +133,18 @@ void Table::pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts)
         ++counts.unseen;
         return fill_unseen(id, out);
     }
-    const char* record = rows_.slab().at(slot.place());
     ++counts.hits;
+    copy_row(id, rows_.slab().at(slot.place()), out);
+}
+
+void Table::copy_row(std::int64_t id, const char* record, float* out) const {
     if (options_.evict_after > 0 && Record::last_seen(record) < oldest_live(step_))
         return fill_unseen(id, out);
     const float* row = Record::vector(record);
     if (options_.dim == 16)  // the usual width, copied without a call
         std::memcpy(out, row, 16 * sizeof(float));
     else
-        std::copy(row, row + options_.dim, out);
+        std::memcpy(out, row, static_cast<std::size_t>(options_.dim) * sizeof(float));
 }
 
 void Table::fill_unseen(std::int64_t id, float* out) const {
@@ -138,8 +171,8 @@ UpdateLimits Table::limits_at(std::uint64_t step) const {
 void Table::apply_step(const std::vector<Span>& spans, double lr) {
     const std::size_t before = rows_.size();
     const RuleStep rule = rows_.rule().at(lr, step_ + 1, options_.dim);
-    const auto settle = [](const std::vector<Distinct*>&) {};
-    update_.run(spans, limits_at(step_ + 1), rule, pool_, settle, visit_cold(), capture_, seen_);
+    const auto bring_in = [&](const std::vector<Distinct*>& cold) { settle(cold); };
+    update_.run(spans, limits_at(step_ + 1), rule, pool_, bring_in, visit_cold(), capture_, seen_);
     ++step_;
     counters_.distinct_ids += update_.distinct();
     counters_.created += rows_.size() - std::min(before, rows_.size());
@@ -149,10 +182,7 @@ void Table::apply_step(const std::vector<Span>& spans, double lr) {
     if (options_.evict_after > 0)
         drop_expired(std::min(words, 16 + 2 * words / options_.evict_after));
     if (options_.max_rows > 0) keep_to_max_rows();
-}
-
-VisitCold Table::visit_cold() {
-    return [](const std::function<void(std::int64_t, Slot)>&) {};
+    make_room();  // does not throw: the step is done
 }
 
 void Table::announce(std::int64_t batch, std::size_t parts, std::optional<double> lr) {
@@ -247,8 +277,5 @@ void Table::set_committed(std::int64_t batch) {
     }
     commit_whole_batches();
 }
-
-void Table::prefetch(const std::int64_t*, std::size_t) {}
-void Table::drain() {}
 
 }  // namespace heterps::store

@@ -33,10 +33,12 @@ void Table::set_step(std::uint64_t step) {
     step_ = step;
 }
 
-void Table::drop_row(std::int64_t id, Slot slot) {
-    const std::uint64_t row = slot.place();
-    if (capture_ != nullptr) capture_->preserve(row);
-    if (options_.evict_after > 0) seen_.add(Record::last_seen(rows_.slab().at(row)), -1);
+void Table::drop_row(std::int64_t id, Slot slot, std::uint32_t last_seen) {
+    if (slot.is_cold())
+        cold_->file().forget(slot.place());
+    else if (capture_ != nullptr)
+        capture_->preserve(slot.place());
+    if (options_.evict_after > 0) seen_.add(last_seen, -1);
     rows_.drop(id, slot);
 }
 
@@ -51,7 +53,7 @@ void Table::drop_expired(std::uint64_t words) {
             const char* record = rows_.slab().at(row);
             if (Record::last_seen(record) >= oldest) continue;
             const std::int64_t id = Record::id(record);
-            drop_row(id, Slot::hot(Index::hash(id), row));
+            drop_row(id, Slot::hot(Index::hash(id), row), Record::last_seen(record));
             ++counters_.evicted;
         }
     }
@@ -66,38 +68,49 @@ struct Worth {
     std::uint64_t hash;
     std::int64_t id;
     Slot slot;
+    std::uint32_t last_seen;
     // The least useful first; among equals the larger hash.
     bool operator<(const Worth& other) const {
         return score != other.score ? score < other.score : hash > other.hash;
     }
 };
 
+Worth worth_of(const char* record, Slot slot, std::uint64_t step, std::uint32_t oldest) {
+    const std::uint32_t seen = Record::last_seen(record);
+    const double age = 1.0 + (static_cast<double>(step) - static_cast<double>(seen));
+    const double score = static_cast<double>(Record::frequency(record)) / age;
+    const std::int64_t id = Record::id(record);
+    return {seen < oldest ? -1.0 : score, Index::hash(id), id, slot, seen};
+}
+
 }  // namespace
 
 void Table::keep_to_max_rows() {
-    if (live_rows() <= options_.max_rows) return;
+    const std::uint64_t live = live_rows();
+    if (live <= options_.max_rows) return;
     std::vector<Worth> all;
     all.reserve(rows_.size());
     const std::uint32_t oldest = oldest_live(step_);
-    std::size_t expired = 0;
     const Slab& slab = rows_.slab();
     for (std::uint64_t word = 0; word < slab.words(); ++word)
         for (std::uint64_t bits = slab.word(word); bits != 0; bits &= bits - 1) {
             const std::uint64_t row = word * 64 + static_cast<std::uint64_t>(__builtin_ctzll(bits));
-            const char* record = slab.at(row);
-            const std::int64_t id = Record::id(record);
-            const std::uint32_t seen = Record::last_seen(record);
-            const bool gone = seen < oldest;
-            expired += gone;
-            const double age = 1.0 + (static_cast<double>(step_) - static_cast<double>(seen));
-            const double score = gone ? -1.0 : static_cast<double>(Record::frequency(record)) / age;
-            const std::uint64_t hash = Index::hash(id);
-            all.push_back({score, hash, id, Slot::hot(hash, row)});
+            const std::uint64_t hash = Index::hash(Record::id(slab.at(row)));
+            all.push_back(worth_of(slab.at(row), Slot::hot(hash, row), step_, oldest));
         }
-    const std::size_t kept = std::max<std::size_t>(1, options_.max_rows * 15 / 16);
-    const std::size_t surplus = all.size() - std::min(kept, all.size() - expired);
+    try {
+        visit_cold()([&](const char* record, Slot slot) {
+            all.push_back(worth_of(record, slot, step_, oldest));
+        });
+    } catch (const StoreError& error) {
+        return note_cold_error(error);  // the step is done; the next one tries again
+    }
+    // What has expired comes first of all and does not count as kept.
+    const std::uint64_t kept =
+        std::min(std::max<std::uint64_t>(1, options_.max_rows * 15 / 16), live);
+    const std::size_t surplus = all.size() - kept;
     std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(surplus), all.end());
-    for (std::size_t i = 0; i < surplus; ++i) drop_row(all[i].id, all[i].slot);
+    for (std::size_t i = 0; i < surplus; ++i) drop_row(all[i].id, all[i].slot, all[i].last_seen);
     counters_.evicted += surplus;
 }
 
@@ -117,15 +130,17 @@ void Table::restore(const std::int64_t* ids, std::size_t count, const float* val
         const std::size_t end = std::min(count, begin + kChunk);
         const std::unique_lock<TableLock> lock(lock_);
         make_room_for(ids + begin, end - begin);
+        bring_in_all(ids + begin, end - begin);
         for (std::size_t i = begin; i < end; ++i)
             restore_row(ids[i], values + i * dim, state + i * width, frequency[i], last_seen[i]);
+        make_room();
     }
 }
 
 void Table::restore_row(std::int64_t id, const float* values, const float* state,
                         std::uint32_t frequency, std::uint32_t last_seen) {
     const std::uint64_t hash = Index::hash(id);
-    const Slot slot = rows_.find(id, hash);
+    const Slot slot = rows_.find_hot(id, hash);
     std::uint64_t row = slot.place();
     if (!slot) {
         rows_.slab().allocate(1, &row);
@@ -151,11 +166,14 @@ void Table::restore_pending(const std::int64_t* ids, std::size_t count, const st
 
 void Table::remove(const std::int64_t* ids, std::size_t count) {
     const std::unique_lock<TableLock> lock(lock_);
+    bring_in_all(ids, count);
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint64_t hash = Index::hash(ids[i]);
         rows_.sightings(Index::segment(hash)).erase(ids[i]);
-        if (const Slot slot = rows_.find(ids[i], hash)) drop_row(ids[i], slot);
+        if (const Slot slot = rows_.find_hot(ids[i], hash))
+            drop_row(ids[i], slot, Record::last_seen(rows_.slab().at(slot.place())));
     }
+    make_room();
 }
 
 std::map<std::string, double> Table::stats() const {
@@ -173,7 +191,19 @@ std::map<std::string, double> Table::stats() const {
     put("hot_rows", rows_.slab().size());
     put("cold_rows", rows_.size() - rows_.slab().size());
     put("pending", pending);
-    put("memory_bytes", rows_.bytes());
+    put("memory_bytes", rows_.bytes() + (cold_ ? cold_->bytes() : 0));
+    if (cold_) {
+        const ColdFile& file = cold_->file();
+        put("hot_capacity", cold_->capacity());
+        put("cold_bytes", file.bytes_on_disk());
+        put("cold_garbage_rows", file.garbage());
+        put("cold_reads", file.counters().reads.load());
+        put("cold_read_bytes", file.counters().read_bytes.load());
+        put("cold_written_bytes", file.counters().written_bytes.load());
+        put("cold_read_s", static_cast<double>(file.counters().read_ns.load()) * 1e-9);
+        put("cold_errors", counters_.cold_errors.load());
+        put("loaded_ahead", counters_.loaded_ahead.load());
+    }
     put("pulls", counters_.pulls.load());
     put("pulled_ids", counters_.pulled_ids.load());
     put("hits", counters_.hits.load());

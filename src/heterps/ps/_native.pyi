@@ -29,6 +29,10 @@ class Table:
     def dim(self) -> int: ...
     @property
     def state_width(self) -> int: ...
+    @property
+    def cold_error(self) -> str:
+        """Why the cold file could last not be written; empty if it could."""
+
     def pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None: ...
     def push(
         self, ids: NDArray[np.int64], grads: NDArray[np.float32], lr: float | None = None

@@ -19,6 +19,7 @@ struct RowBatch {
 
     void clear();
     void add(const char* record, const Layout& layout);
+    void add(const RowBatch& from, std::size_t begin, std::size_t end, const Layout& layout);
 };
 
 // What a capture knows besides the rows.
@@ -52,7 +53,9 @@ class HotCapture {
     // one thread calls.
     void next(std::size_t max_rows, RowBatch& batch);
 
-    bool wants(const char* record) const { return Record::last_seen(record) > since_; }
+    bool wants(const char* record) const {
+        return static_cast<std::int64_t>(Record::last_seen(record)) > since_;
+    }
 
   private:
     void keep(std::uint64_t row, std::uint64_t bit);

@@ -25,8 +25,8 @@ struct Layout {
     float* state_of(char* record) const { return Record::vector(record) + dim; }
 };
 
-// Visits the id and slot of every row that is on disk.
-using VisitCold = std::function<void(const std::function<void(std::int64_t, Slot)>&)>;
+// Visits the record and slot of every row that is on disk.
+using VisitCold = std::function<void(const std::function<void(const char*, Slot)>&)>;
 
 // Lookups may run at once. A change to an id needs its segment for oneself (`Index::segment`).
 class Rows {
@@ -36,6 +36,7 @@ class Rows {
     // The slot of the id's row if that is in RAM; else the first slot on disk whose hash agrees,
     // which the record there has to confirm; else an empty one.
     Slot find(std::int64_t id, std::uint64_t hash) const;
+    Slot find_hot(std::int64_t id, std::uint64_t hash) const;
     // The slots on disk whose hash agrees, in the order in which `find` would come to them.
     std::vector<Slot> cold_candidates(std::uint64_t hash) const;
 

@@ -17,6 +17,8 @@
 
 #include "heterps/store/batches.hpp"
 #include "heterps/store/capture.hpp"
+#include "heterps/store/cold_records.hpp"
+#include "heterps/store/cold_tier.hpp"
 #include "heterps/store/errors.hpp"
 #include "heterps/store/rows.hpp"
 #include "heterps/store/table_lock.hpp"
@@ -78,6 +80,7 @@ class Table {
     void set_step(std::uint64_t step);
     std::size_t size() const;
     std::map<std::string, double> stats() const;
+    std::string cold_error() const;  // the last failure of the cold file's writes; empty: none
 
     // One capture may be open at a time; throws std::invalid_argument for a second one.
     std::unique_ptr<Capture> capture(std::int64_t since_step);
@@ -96,27 +99,51 @@ class Table {
     struct Counters {
         std::atomic<std::uint64_t> pulls{0}, pulled_ids{0}, hits{0}, misses{0}, unseen{0};
         std::atomic<std::uint64_t> pushes{0}, pushed_ids{0}, distinct_ids{0}, commits{0};
-        std::atomic<std::uint64_t> created{0}, evicted{0};
+        std::atomic<std::uint64_t> created{0}, evicted{0}, loaded_ahead{0}, cold_errors{0};
         std::atomic<std::uint64_t> pull_ns{0}, push_ns{0};
     };
     struct PullCounts {
         std::uint64_t hits = 0, unseen = 0;
     };
 
-    void pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts);
+    struct Miss {
+        std::size_t index;  // of the id in the call
+        Slot slot;
+    };
+
+    void pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts,
+                    std::vector<Miss>& misses);
     void pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts);
+    void copy_row(std::int64_t id, const char* record, float* out) const;
+    void pull_cold(const std::int64_t* ids, float* out, std::vector<Miss>& misses);
     void fill_unseen(std::int64_t id, float* out) const;
 
     // With the table locked for writing:
     void apply_step(const std::vector<Span>& spans, double lr);
     UpdateLimits limits_at(std::uint64_t step) const;
-    void drop_row(std::int64_t id, Slot slot);
+    void drop_row(std::int64_t id, Slot slot, std::uint32_t last_seen);
     void drop_expired(std::uint64_t words);  // in the next so many words of the slab
+    void drop_expired_on_disk();
     void keep_to_max_rows();
     void restore_row(std::int64_t id, const float* values, const float* state,
                      std::uint32_t frequency, std::uint32_t last_seen);
     void make_room_for(const std::int64_t* ids, std::size_t count);
     VisitCold visit_cold();
+    void settle(const std::vector<Distinct*>& cold);
+    Slot bring_in_one(std::int64_t id);
+    void bring_in_all(const std::int64_t* ids, std::size_t count);
+    void make_room();
+
+    // In the thread that works ahead, with nothing locked:
+    void work_ahead();
+    void load_ahead(const std::vector<std::int64_t>& ids);
+    std::vector<Slot> cold_slots(const std::vector<std::int64_t>& ids);  // readable
+    void move_out(std::uint64_t places);
+    void tidy();
+
+    bool write_out(Outgoing& outgoing, AlignedBuffer& buffer);
+    void note_cold_error(const StoreError& error);
+    std::uint64_t spare_places() const;
 
     std::uint32_t oldest_live(std::uint64_t step) const;  // rows last seen before it have expired
     std::uint64_t live_rows() const;
@@ -133,6 +160,19 @@ class Table {
     std::uint64_t step_ = 0;
     std::uint64_t sweep_ = 0;  // the slab word at which the search for expired rows goes on
     HotCapture* capture_ = nullptr;
+    std::unique_ptr<ColdTier> cold_;
+    Outgoing outgoing_;
+    AlignedBuffer buffer_;
+    std::uint64_t retry_step_ = 0;  // no writing to disk before this step
+
+    Outgoing moving_;  // of the thread that works ahead
+    AlignedBuffer moving_buffer_;
+    mutable std::mutex ahead_mutex_;  // after lock_; guards down to the blank line
+    std::condition_variable ahead_changed_;
+    std::vector<std::int64_t> ahead_;
+    std::uint64_t asked_ = 0, served_ = 0;
+    bool tidy_ = false, stop_ = false;
+    std::string cold_error_;
 
     mutable std::mutex batches_mutex_;  // after lock_ where both are held
     std::condition_variable batches_changed_;
@@ -143,6 +183,7 @@ class Table {
     std::mutex capture_mutex_;
     std::atomic<double> lr_;
     Counters counters_;
+    std::thread ahead_thread_;  // last: it uses all the others
 };
 
 // A table as it was at one moment. Used by one thread; the table must outlive it.
@@ -162,7 +203,16 @@ class Capture {
 
     Table& table_;
     CaptureSummary summary_;
+    void count_cold();
+    void next_cold(std::size_t max_rows, RowBatch& batch);
+
+    std::int64_t since_;
     std::unique_ptr<HotCapture> hot_;
+    ColdFile::Snapshot cold_;
+    std::size_t extent_ = 0;
+    RowBatch extent_rows_;  // of the extent that is being read
+    std::size_t extent_given_ = 0;
+    AlignedBuffer buffer_;
     bool open_ = true;
 };
 

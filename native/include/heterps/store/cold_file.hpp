@@ -1,0 +1,146 @@
+// Rows on disk: a scratch file of equal extents, each written once, in one piece.
+//
+// An entry is a record's number in the file. Entries that are no longer wanted are only marked; an
+// extent is used again when it holds none that is wanted. The file has no name: it is gone with the
+// process, whatever ends that.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "heterps/store/errors.hpp"
+#include "heterps/store/thread_pool.hpp"
+
+namespace heterps::store {
+
+// Memory that can be read into past the page cache.
+class AlignedBuffer {
+  public:
+    void fit(std::size_t bytes);
+    char* data() const { return data_.get(); }
+
+  private:
+    struct Free {
+        void operator()(char* p) const;
+    };
+    std::unique_ptr<char, Free> data_;
+    std::size_t bytes_ = 0;
+};
+
+// Thread-safe, except where it says otherwise. Errors of the disk are StoreErrors.
+class ColdFile {
+  public:
+    struct Counters {
+        std::atomic<std::uint64_t> reads{0}, read_bytes{0}, written_bytes{0}, read_ns{0};
+    };
+    // Which entries were wanted at some moment.
+    struct Snapshot {
+        std::vector<std::uint64_t> wanted;  // extent after extent, `words()` each
+        std::vector<std::uint32_t> newest;  // the latest last_seen of each extent
+    };
+
+    // In the folder `path`, which is made if it does not exist.
+    ColdFile(const std::string& path, std::size_t record_bytes, std::size_t extent_bytes);
+    ~ColdFile();
+    ColdFile(const ColdFile&) = delete;
+    ColdFile& operator=(const ColdFile&) = delete;
+
+    std::size_t entries_per_extent() const { return per_extent_; }
+
+    // Writes `count` records, at most an extent's worth; gives the first's entry, the others
+    // follow. None of them is wanted yet. `records` is overwritten with what was written.
+    std::uint64_t write(const std::vector<const char*>& records, AlignedBuffer& buffer);
+    void want(std::uint64_t entry);
+    void forget(std::uint64_t entry);
+    bool wanted(std::uint64_t entry) const;
+    // Gives an extent back if nothing in it is wanted; after the last `want` for it.
+    void seal(std::uint64_t first_entry);
+
+    // Calls `take(i, record)` for each of the entries, which ascend; `record` is null if it is not
+    // what was written as that entry. By several threads at once.
+    using Take = std::function<void(std::size_t index, const char* record)>;
+    void read(const std::vector<std::uint64_t>& entries, const Take& take) const;
+    // Calls `take(entry, record)` for the wanted entries of one extent; throws if one is torn.
+    void read_extent(
+        std::size_t extent, const std::uint64_t* wanted, AlignedBuffer& buffer,
+        const std::function<void(std::uint64_t entry, const char* record)>& take) const;
+
+    // While frozen, no extent is used again, so that what was wanted at some moment since then
+    // stays readable as it was. Counted.
+    Snapshot snapshot() const;
+    void freeze();
+    void thaw();
+    bool frozen() const;
+
+    std::size_t extents() const;
+    std::size_t words() const { return words_; }  // of the use bits of an extent
+    std::uint64_t size() const;                   // wanted entries
+    std::uint64_t garbage() const;                // entries that are not, in extents in use
+    std::size_t bytes_in_memory() const;
+    std::uint64_t bytes_on_disk() const;
+    const Counters& counters() const { return counters_; }
+    // The extents with the fewest wanted entries: enough to fill one with what is wanted of them.
+    std::vector<std::size_t> emptiest() const;
+    std::vector<std::uint64_t> wanted_in(std::size_t extent) const;
+
+  private:
+    struct Extent {
+        std::uint32_t wanted = 0, newest = 0;
+        bool used = false, sealed = false;
+    };
+    struct Run {
+        std::size_t first, last;   // of the entries asked for
+        std::uint64_t begin, end;  // bytes
+    };
+
+    std::size_t take_extent();
+    void give_back(std::size_t extent);  // with mutex_ held
+    void release_if_empty(std::size_t extent);
+    void grow();
+    void write_fully(const char* data, std::size_t bytes, std::uint64_t offset) const;
+    void read_fully(char* data, std::size_t bytes, std::uint64_t offset) const;
+    std::vector<Run> runs(const std::vector<std::uint64_t>& entries) const;
+    std::uint64_t offset_of(std::uint64_t entry) const {
+        return entry / per_extent_ * extent_bytes_ + entry % per_extent_ * entry_bytes_;
+    }
+    std::uint32_t checksum(std::uint64_t entry, const char* record) const;
+    const char* checked(std::uint64_t entry, const char* at) const;
+    std::string failure(const char* what) const;
+
+    std::string path_;
+    std::size_t record_bytes_, entry_bytes_, extent_bytes_, per_extent_, words_;
+    int file_ = -1;
+    bool direct_ = true;
+    mutable ThreadPool readers_;
+    mutable std::vector<AlignedBuffer> buffers_;  // one per reader
+    mutable std::mutex read_mutex_;
+    mutable Counters counters_;
+
+    mutable std::mutex mutex_;  // guards what follows
+    std::vector<Extent> extents_;
+    std::vector<std::uint64_t> bits_;
+    std::vector<std::size_t> free_, waiting_;  // waiting: free once thawed
+    std::uint64_t size_ = 0, used_extents_ = 0;
+    std::size_t allocated_ = 0;  // extents that the file has room for
+    int frozen_ = 0;
+};
+
+// What is wanted of a file stays readable, as it is, while this lives.
+class Frozen {
+  public:
+    explicit Frozen(ColdFile& file) : file_(file) { file_.freeze(); }
+    ~Frozen() { file_.thaw(); }
+    Frozen(const Frozen&) = delete;
+    Frozen& operator=(const Frozen&) = delete;
+
+  private:
+    ColdFile& file_;
+};
+
+}  // namespace heterps::store

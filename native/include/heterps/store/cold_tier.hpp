@@ -1,0 +1,73 @@
+// Which rows are in RAM and which on disk, within a budget of memory.
+//
+// Moving rows out has three steps, so that the disk can be waited for without the table's lock:
+// choose and copy them, write the copy, and let go of those that have not changed meanwhile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heterps/store/capture.hpp"
+#include "heterps/store/cold_file.hpp"
+#include "heterps/store/pages.hpp"
+#include "heterps/store/rows.hpp"
+
+namespace heterps::store {
+
+// Records on their way to disk.
+struct Outgoing {
+    std::vector<Slot> from;
+    std::vector<char> records;
+    std::uint64_t first = 0;  // the entry of the first, once written
+    std::size_t size() const { return from.size(); }
+    void clear();
+};
+
+// "Locked": the caller has the table for itself. "Readable": it may be read meanwhile.
+class ColdTier {
+  public:
+    ColdTier(Rows& rows, const std::string& path, std::uint64_t memory_bytes);
+
+    ColdFile& file() { return file_; }
+    const ColdFile& file() const { return file_; }
+
+    // Rows that fit in RAM beside the index. Readable.
+    std::uint64_t capacity() const;
+    // How many should go out to leave `spare` places. Readable.
+    std::uint64_t surplus(std::uint64_t spare) const;
+
+    // The least useful rows by frequency and recency, as many as go in one write. Locked.
+    void choose(std::uint64_t step, Outgoing& outgoing);
+    // What is wanted of the emptiest extents; takes the file's own locks only. The table may change
+    // meanwhile, so the caller has frozen the file.
+    void choose_from_disk(Outgoing& outgoing, AlignedBuffer& buffer) const;
+    // Throws StoreError; then nothing has changed.
+    void write(Outgoing& outgoing, AlignedBuffer& buffer);
+    // Locked.
+    void let_go(const Outgoing& outgoing, HotCapture* capture);
+
+    // Brings a row back from its record, unless `slot` is out of date. Locked.
+    Slot bring_in(const char* record, Slot slot, std::uint64_t step, bool ahead);
+
+    bool wants_cleaning() const;
+    std::size_t bytes() const;
+
+  private:
+    double worth(std::uint64_t row, std::uint64_t step);
+    char* guard(std::uint64_t row);  // when a row was brought in ahead of its use; 0: it was not
+
+    Rows& rows_;
+    ColdFile file_;
+    std::uint64_t memory_bytes_;
+    std::uint64_t hand_ = 0;  // the slab word at which the choice goes on
+    Pages guards_;
+    struct Candidate {
+        double worth;
+        std::uint64_t row;
+    };
+    std::vector<Candidate> candidates_;
+};
+
+}  // namespace heterps::store

@@ -1,0 +1,158 @@
+#include "heterps/store/cold_tier.hpp"
+
+#include <algorithm>
+
+namespace heterps::store {
+
+namespace {
+
+constexpr std::size_t kExtent = 256 << 10;
+constexpr std::size_t kSampled = 8;  // rows looked at for each that goes
+constexpr double kHorizon = 256;     // steps after which a sighting counts half
+constexpr std::uint64_t kGuardSteps =
+    96;  // a row loaded ahead stays at least so long, or until used
+constexpr std::uint64_t kGuardCycle = 255;
+constexpr std::uint64_t kFewestRows = 64;
+
+// Small tables get small extents, so that one of them is a small part of the budget.
+std::size_t extent_bytes(std::uint64_t memory_bytes) {
+    return std::min<std::uint64_t>(kExtent, memory_bytes / 32);
+}
+
+}  // namespace
+
+void Outgoing::clear() {
+    from.clear();
+    records.clear();
+}
+
+ColdTier::ColdTier(Rows& rows, const std::string& path, std::uint64_t memory_bytes)
+    : rows_(rows),
+      file_(path, rows.layout().record_bytes(), extent_bytes(memory_bytes)),
+      memory_bytes_(memory_bytes),
+      guards_(Pages::ample() / rows.layout().record_bytes()) {}
+
+std::size_t ColdTier::bytes() const { return file_.bytes_in_memory() + rows_.slab().end(); }
+
+std::uint64_t ColdTier::capacity() const {
+    const std::uint64_t others = rows_.bytes() - rows_.slab().bytes() + file_.bytes_in_memory();
+    const std::uint64_t left = memory_bytes_ > others ? memory_bytes_ - others : 0;
+    // Beside its record a row has a use bit and a guard.
+    return std::max(kFewestRows, left * 8 / (rows_.slab().stride() * 8 + 9));
+}
+
+std::uint64_t ColdTier::surplus(std::uint64_t spare) const {
+    const std::uint64_t fits = capacity(), used = rows_.slab().size();
+    const std::uint64_t wanted = fits - std::min(fits / 4, spare);
+    return used > wanted ? used - wanted : 0;
+}
+
+char* ColdTier::guard(std::uint64_t row) {
+    guards_.commit(row + 1);
+    return guards_.data() + row;
+}
+
+double ColdTier::worth(std::uint64_t row, std::uint64_t step) {
+    const char* record = rows_.slab().at(row);
+    const std::uint64_t last_seen = Record::last_seen(record);
+    const std::uint64_t age = step > last_seen ? step - last_seen : 0;
+    double worth = static_cast<double>(Record::frequency(record)) * kHorizon /
+                   (kHorizon + static_cast<double>(age));
+    char* mark = guard(row);
+    if (*mark == 0) return worth;
+    const std::uint64_t brought = static_cast<unsigned char>(*mark) - 1u;
+    const std::uint64_t since = (step % kGuardCycle + kGuardCycle - brought) % kGuardCycle;
+    if (since <= kGuardSteps && age > since) return worth + 1e12;  // its use is still to come
+    *mark = 0;
+    return worth;
+}
+
+void ColdTier::choose(std::uint64_t step, Outgoing& outgoing) {
+    outgoing.clear();
+    candidates_.clear();
+    const Slab& slab = rows_.slab();
+    const std::size_t most = std::min<std::size_t>(file_.entries_per_extent(), slab.size() / 2);
+    for (std::uint64_t i = 0; i < slab.words() && candidates_.size() < kSampled * most; ++i) {
+        hand_ = hand_ + 1 < slab.words() ? hand_ + 1 : 0;
+        for (std::uint64_t bits = slab.word(hand_); bits != 0; bits &= bits - 1) {
+            const std::uint64_t row =
+                hand_ * 64 + static_cast<std::uint64_t>(__builtin_ctzll(bits));
+            candidates_.push_back({worth(row, step), row});
+        }
+    }
+    const std::size_t count = std::min(most, candidates_.size());
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count),
+                     candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.worth < b.worth; });
+    for (std::size_t i = 0; i < count; ++i) {
+        const char* record = slab.at(candidates_[i].row);
+        outgoing.from.push_back(Slot::hot(Index::hash(Record::id(record)), candidates_[i].row));
+        outgoing.records.insert(outgoing.records.end(), record, record + slab.stride());
+    }
+}
+
+void ColdTier::choose_from_disk(Outgoing& outgoing, AlignedBuffer& buffer) const {
+    outgoing.clear();
+    const std::size_t stride = rows_.slab().stride();
+    for (const std::size_t extent : file_.emptiest())
+        file_.read_extent(extent, file_.wanted_in(extent).data(), buffer,
+                          [&](std::uint64_t entry, const char* record) {
+                              if (outgoing.size() == file_.entries_per_extent()) return;
+                              const std::uint64_t hash = Index::hash(Record::id(record));
+                              outgoing.from.push_back(Slot::cold(hash, entry));
+                              outgoing.records.insert(outgoing.records.end(), record,
+                                                      record + stride);
+                          });
+}
+
+void ColdTier::write(Outgoing& outgoing, AlignedBuffer& buffer) {
+    std::vector<const char*> records;
+    records.reserve(outgoing.size());
+    const std::size_t stride = rows_.slab().stride();
+    for (std::size_t i = 0; i < outgoing.size(); ++i)
+        records.push_back(outgoing.records.data() + i * stride);
+    outgoing.first = file_.write(records, buffer);
+}
+
+void ColdTier::let_go(const Outgoing& outgoing, HotCapture* capture) {
+    const std::size_t stride = rows_.slab().stride();
+    for (std::size_t i = 0; i < outgoing.size(); ++i) {
+        const char* record = outgoing.records.data() + i * stride;
+        const Slot from = outgoing.from[i];
+        const std::uint64_t hash = Index::hash(Record::id(record));
+        const bool same =
+            from.is_cold() || std::memcmp(rows_.slab().at(from.place()), record, stride) == 0;
+        if (!same || !rows_.index().replace(hash, from, Slot::cold(hash, outgoing.first + i)))
+            continue;
+        file_.want(outgoing.first + i);
+        if (from.is_cold()) {
+            file_.forget(from.place());
+        } else {
+            if (capture != nullptr) capture->preserve(from.place());
+            rows_.slab().release(from.place());
+        }
+    }
+    file_.seal(outgoing.first);
+}
+
+Slot ColdTier::bring_in(const char* record, Slot slot, std::uint64_t step, bool ahead) {
+    const std::uint64_t hash = Index::hash(Record::id(record));
+    std::uint64_t row;
+    rows_.slab().allocate(1, &row);
+    const Slot hot = Slot::hot(hash, row);
+    if (!rows_.index().replace(hash, slot, hot)) {
+        rows_.slab().release(row);
+        return {};
+    }
+    std::memcpy(rows_.slab().at(row), record, rows_.slab().stride());
+    *guard(row) = static_cast<char>(ahead ? 1 + step % kGuardCycle : 0);
+    file_.forget(slot.place());
+    return hot;
+}
+
+bool ColdTier::wants_cleaning() const {
+    const std::uint64_t garbage = file_.garbage();
+    return garbage > 4 * file_.entries_per_extent() && garbage > file_.size() / 3;
+}
+
+}  // namespace heterps::store
