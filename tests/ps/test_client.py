@@ -8,7 +8,7 @@ from heterps.errors import InputError, NotCommittedError, ServerError, UnknownNa
 from heterps.ps.client import Client
 from heterps.ps.initial import Uniform
 from heterps.ps.precision import decode_rows, encode_rows
-from heterps.ps.processes import start_servers
+from heterps.ps.processes import registrations, start_servers
 from heterps.ps.protocol import DenseSpec, TableSpec
 from heterps.ps.rules import RULES
 from heterps.ps.table import SparseTable
@@ -309,6 +309,16 @@ def test_encrypted_servers_serve_the_same(tmp_path):
         local = in_process(table.spec)
         local.push([1, 2], np.ones((2, DIM), np.float32))
         np.testing.assert_array_equal(table.pull([1, 2]), local.pull([1, 2]))
+
+
+@pytest.mark.parametrize(("key", "encrypt"), [(bytes(32), True), (bytes(32), False), (None, False)])
+def test_encrypted_servers_refuse_other_keys_and_plain_messages(tmp_path, key, encrypt):
+    with serving(tmp_path, 1, encrypt=True):
+        address = registrations(tmp_path)[0].address
+        given = key or read_key(tmp_path)
+        refused = pytest.raises(ServerError, match=r"shard 0 at ipc.*(handshake|refused|no answer)")
+        with Client([address], given, encrypt=encrypt, timeout_s=3) as stranger, refused:
+            stranger.ping()
 
 
 def test_a_closed_client_says_so(run):

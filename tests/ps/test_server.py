@@ -6,7 +6,7 @@ import pytest
 
 from heterps.errors import InputError, ServerError, WireError
 from heterps.ps.client import Client
-from heterps.ps.peers import REMEMBERED_CALLS, CallLog
+from heterps.ps.peers import FORGET_AFTER_S, REMEMBERED_CALLS, CallLog
 from heterps.ps.protocol import TableSpec
 from heterps.ps.server import Server
 from heterps.testing.servers import LossyLine, RawPeer
@@ -118,6 +118,15 @@ def test_a_forgotten_session_is_opened_again_by_the_client(server, client, table
     server._peers.forget_all(3)
     table.push([1], ONES)
     assert table.step == 1
+
+
+def test_a_client_that_is_silent_for_long_is_forgotten(server, client):
+    client.ping()
+    assert len(server._peers) == 1
+    server._peers.forget_silent(time.monotonic() + FORGET_AFTER_S - 5)
+    assert len(server._peers) == 1
+    server._peers.forget_silent(time.monotonic() + FORGET_AFTER_S + 5)
+    assert len(server._peers) == 0
 
 
 def test_a_server_of_another_place_is_refused(server):

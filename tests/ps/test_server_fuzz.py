@@ -12,7 +12,7 @@ from heterps.ps.client import Client
 from heterps.ps.processes import registrations
 from heterps.ps.protocol import TableSpec
 from heterps.testing.servers import RawPeer, serving
-from heterps.wire.frames import Header, as_buffer, encode_header
+from heterps.wire.frames import MAX_BUFFER_BYTES, Header, as_buffer, encode_header
 from heterps.wire.keys import read_key
 from heterps.wire.sessions import Parts, Session, _mac
 
@@ -181,7 +181,7 @@ def test_a_frame_beyond_the_limit_ends_only_its_own_connection(tmp_path):
         before = resident_bytes(client)
         with RawPeer(address, key) as peer:
             peer.greet()
-            peer.say([np.zeros((1 << 30) + 1, np.uint8).data])
+            peer.say([np.zeros(MAX_BUFFER_BYTES + 1, np.uint8).data])
             with pytest.raises(TimeoutError):
                 peer.hear(1.0)
         client.ping()

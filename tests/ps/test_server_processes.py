@@ -41,6 +41,10 @@ def segments() -> set[str]:
     return {p.name for p in segment_folder().glob(f"{PREFIX}{os.getpid()}-*")}
 
 
+def maps_segments(pid: int) -> bool:
+    return f"{segment_folder()}/{PREFIX}" in Path(f"/proc/{pid}/maps").read_text()
+
+
 def train(client: Client, rows: int = 1000) -> None:
     table = client.create_table("t", TableSpec(dim=DIM))
     table.push(np.arange(rows), np.ones((rows, DIM), np.float32))
@@ -55,6 +59,11 @@ def test_servers_come_register_and_leave_nothing_behind(tmp_path):
         with Client.of_run(tmp_path) as client:
             train(client)
             assert segments() == set()
+            assert maps_segments(found[0].pid)
+        deadline = time.monotonic() + 20
+        while maps_segments(found[0].pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not maps_segments(found[0].pid)
         sockets = [Path(r.addresses[0].removeprefix("ipc://")) for r in found]
         assert all(path.is_socket() for path in sockets)
     assert not any(lives(r.pid) for r in found)

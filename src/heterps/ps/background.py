@@ -85,12 +85,14 @@ class Background:
             yield job.request, job.outcome
 
     def wake(self) -> None:
-        os.eventfd_write(self.handle, 1)
+        if self.handle >= 0:
+            os.eventfd_write(self.handle, 1)
 
     def close(self) -> None:
         if self._thread is not None:
             self._thread.join()
-        os.close(self.handle)
+        handle, self.handle = self.handle, -1
+        os.close(handle)
 
     def _run(self, job: _Job, chosen: _Chosen) -> None:
         work = self._load if job.request.verb == "load" else self._save
