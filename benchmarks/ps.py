@@ -28,7 +28,7 @@ import torch
 from clients import fill_server, serve
 from heterps.ps import RowwiseAdagrad, SparseTable, TableSpec, start_servers
 from heterps.wire.keys import create_key
-from rivals import LR, DenseTorch, make_fbgemm, redis_server
+from rivals import LR, DenseTorch, make_fbgemm, redis_server, scatter_add
 from workload import BATCH, SLOT_IDS, SLOTS, criteo_like, uniform, zipf_batches
 
 DIM = 16
@@ -171,6 +171,9 @@ def zipf_section(options: argparse.Namespace) -> Figures:
 
         works: dict[str, Work] = {
             "torch unique, select, add": lambda i: dense.pull_and_push(batches[i % 32], out, grads),
+            "the same with scatter_add": lambda i: dense.pull_and_push(
+                batches[i % 32], out, grads, scatter_add
+            ),
             "store pull + push": ours,
         }
         if fbgemm is not None:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,18 @@ import numpy as np
 import torch
 
 LR, EPS = 0.05, 1e-10
+
+
+RowAdd = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+
+
+def index_add(target: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> None:
+    target.index_add_(0, ids, rows)
+
+
+def scatter_add(target: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> None:
+    """The same; torch has a quicker path for it on some machines."""
+    target.scatter_add_(0, ids[:, None].expand_as(rows), rows)
 
 
 class DenseTorch:
@@ -30,17 +42,20 @@ class DenseTorch:
         torch.index_select(self.weight, 0, ids, out=out)
 
     def add(self, ids: torch.Tensor, grads: torch.Tensor) -> None:
-        self.weight.index_add_(0, ids, grads, alpha=-LR)
+        self.weight.index_add_(0, ids, grads)
 
-    def pull_and_push(self, ids: torch.Tensor, out: torch.Tensor, grads: torch.Tensor) -> None:
+    def pull_and_push(
+        self, ids: torch.Tensor, out: torch.Tensor, grads: torch.Tensor, add: RowAdd = index_add
+    ) -> None:
         """Lookup and row-wise Adagrad, each distinct row once."""
         distinct, inverse = torch.unique(ids, return_inverse=True)
         rows = self.weight.index_select(0, distinct)
         torch.index_select(rows, 0, inverse, out=out)
-        summed = torch.zeros_like(rows).index_add_(0, inverse, grads)
+        summed = torch.zeros_like(rows)
+        add(summed, inverse, grads)
         self.sums.index_add_(0, distinct, summed.square().mean(dim=1))
-        scale = LR / (self.sums.index_select(0, distinct).sqrt_() + EPS)
-        self.weight.index_add_(0, distinct, summed.mul_(scale[:, None]), alpha=-1)
+        scale = -LR / (self.sums.index_select(0, distinct).sqrt_() + EPS)
+        add(self.weight, distinct, summed.mul_(scale[:, None]))
 
 
 def make_fbgemm(tables: int, rows: int, dim: int) -> Any:
