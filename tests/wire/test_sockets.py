@@ -41,8 +41,24 @@ def test_messages_arrive(context, tmp_path, transport, encrypt):
     assert exchange(context, tmp_path, transport, KEY, encrypt=encrypt) == b"hello"
 
 
-def test_encrypted_sockets_do_not_hear_strangers(context, tmp_path):
-    assert exchange(context, tmp_path, "tcp", bytes(32), encrypt=True) is None
+@pytest.mark.parametrize("transport", ["ipc", "tcp"])
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_strangers_are_not_heard(context, tmp_path, transport, encrypt):
+    assert exchange(context, tmp_path, transport, bytes(32), encrypt=encrypt) is None
+
+
+def test_sockets_without_any_credentials_are_not_heard(context):
+    with (
+        closing(Gatekeeper(context, KEY)) as gate,
+        listening_socket(context, KEY, encrypt=False) as server,
+        context.socket(zmq.DEALER) as client,
+    ):
+        server.bind("tcp://127.0.0.1:*")
+        client.connect(server.last_endpoint.decode())
+        client.linger = 0
+        client.send(b"hello")
+        assert not server.poll(300)
+        assert not gate.socket.poll(0)
 
 
 def test_receiving_does_not_wait(context):

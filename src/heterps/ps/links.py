@@ -105,7 +105,7 @@ class Link:
         elif event in (zmq.EVENT_DISCONNECTED, zmq.EVENT_CLOSED):
             self.lose("the connection was lost or refused")
         else:
-            self.lose("the handshake failed; the server may have another key")
+            self.lose("the handshake failed; one side may have another key, or encrypt alone")
 
     def tick(self, now: float) -> None:
         """Looks after deadlines."""

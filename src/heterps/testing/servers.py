@@ -16,7 +16,14 @@ from heterps.ps.client import Client
 from heterps.ps.processes import start_servers
 from heterps.wire.keys import create_key, read_key
 from heterps.wire.sessions import Greeting, Parts, Session, read_refusal
-from heterps.wire.sockets import Context, calling_socket, listening_socket, receive, send
+from heterps.wire.sockets import (
+    Context,
+    Gatekeeper,
+    calling_socket,
+    listening_socket,
+    receive,
+    send,
+)
 
 Views = list[memoryview]
 
@@ -86,12 +93,13 @@ class LossyLine:
     ``verb`` is the answer's: the headers can be read by everyone who does not encrypt.
     """
 
-    def __init__(self, address: str, lose: Callable[[str], bool]) -> None:
+    def __init__(self, address: str, key: bytes, lose: Callable[[str], bool]) -> None:
         self._lose = lose
         self._context: Context = zmq.Context()
-        self._near = listening_socket(self._context, b"", encrypt=False)
+        self._gate = Gatekeeper(self._context, key)
+        self._near = listening_socket(self._context, key, encrypt=False)
         self._near.bind("tcp://127.0.0.1:*")
-        self._far = calling_socket(self._context, b"", encrypt=False)
+        self._far = calling_socket(self._context, key, encrypt=False)
         self._far.connect(address)
         endpoint = self._near.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
@@ -103,13 +111,15 @@ class LossyLine:
     def close(self) -> None:
         self._ending.set()
         self._thread.join()
-        for socket in (self._near, self._far):
+        for socket in (self._near, self._far, self._gate):
             socket.close()
         self._context.term()
 
     def _run(self) -> None:
         route: memoryview | None = None
         while not self._ending.is_set():
+            if self._gate.socket.poll(1):
+                self._gate.answer()
             if self._near.poll(5) and (parts := receive(self._near)) is not None:
                 route = parts[0]
                 send(self._far, list(parts[1:]))

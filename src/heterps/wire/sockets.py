@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import hmac
+import secrets
 from pathlib import Path
 
 import zmq
 from zmq.utils import z85
 
 from heterps.wire.frames import MAX_BUFFER_BYTES
-from heterps.wire.keys import curve_pair
+from heterps.wire.keys import curve_pair, subkey
 from heterps.wire.sessions import Parts
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -25,12 +27,16 @@ _KERNEL_BUFFER_BYTES = 1 << 22
 
 
 def listening_socket(context: Context, key: bytes, *, encrypt: bool) -> Socket:
-    """A ROUTER, not yet bound. With ``encrypt`` there has to be a Gatekeeper in the context."""
+    """A ROUTER, not yet bound. There has to be a Gatekeeper in the context: it admits those who
+    hold the run's key, so that nobody else can fill the memory with messages.
+    """
     socket = _socket(context, zmq.ROUTER)
+    socket.zap_domain = _DOMAIN
     if encrypt:
         socket.curve_server = True
         socket.curve_secretkey = curve_pair(key, SERVER).secret
-        socket.zap_domain = _DOMAIN
+    else:
+        socket.plain_server = True
     return socket
 
 
@@ -41,6 +47,9 @@ def calling_socket(context: Context, key: bytes, *, encrypt: bool) -> Socket:
         own = curve_pair(key, CLIENT)
         socket.curve_secretkey, socket.curve_publickey = own.secret, own.public
         socket.curve_serverkey = curve_pair(key, SERVER).public
+    else:
+        socket.plain_username = secrets.token_hex(16).encode()
+        socket.plain_password = _password(key, socket.plain_username)
     return socket
 
 
@@ -61,13 +70,17 @@ def receive(socket: Socket) -> list[memoryview] | None:
 
 
 class Gatekeeper:
-    """Admits to encrypted sockets those who hold the run's key (ZAP, RFC 27).
+    """Admits those who hold the run's key (ZAP, RFC 27), before they can send anything.
+
+    By their CURVE key, or with PLAIN by a password for their random name, which tells nothing of
+    the key. Whoever copies that from the line still cannot sign a message.
 
     One for a context; the owner polls ``socket`` and calls ``answer`` when it is readable.
     """
 
     def __init__(self, context: Context, key: bytes) -> None:
-        self._expected = z85.decode(curve_pair(key, CLIENT).public)
+        self._key = key
+        self._curve = z85.decode(curve_pair(key, CLIENT).public)
         self.socket = context.socket(zmq.REP)
         self.socket.linger = 0
         self.socket.bind(_ZAP)
@@ -76,12 +89,24 @@ class Gatekeeper:
         request = self.socket.recv_multipart()
         version, number, *_ = request
         # version, number, domain, address, routing id, mechanism, credentials
-        admitted = request[5:] == [b"CURVE", self._expected] and request[2] == _DOMAIN
+        admitted = request[2] == _DOMAIN and self._admits(request[5], request[6:])
         status, text = (b"200", b"OK") if admitted else (b"400", b"not this run's key")
         self.socket.send_multipart([version, number, status, text, b"", b""])
 
+    def _admits(self, mechanism: bytes, credentials: list[bytes]) -> bool:
+        match mechanism, credentials:
+            case b"CURVE", [public]:
+                return public == self._curve
+            case b"PLAIN", [name, password]:
+                return hmac.compare_digest(password, _password(self._key, name))
+        return False
+
     def close(self) -> None:
         self.socket.close()
+
+
+def _password(key: bytes, name: bytes) -> bytes:
+    return subkey(key, "connect", name).hex().encode()
 
 
 def _socket(context: Context, kind: int) -> Socket:
