@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -80,7 +78,7 @@ class SparseTable:
                 seed=self.seed,
                 threads=_whole("threads", threads, high=1024),
                 memory_bytes=budget,
-                path=_cold_file(path) if budget else "",
+                path=os.fspath(path) if budget and path is not None else "",
                 staleness=self.staleness,
                 **{key: _whole(key, value, high=_MOST) for key, value in limits.items()},
             )
@@ -301,15 +299,6 @@ def _whole(path: str, value: Any, low: int = 0, high: int = 2**63 - 1) -> int:
     if not number or not low <= value <= high:
         raise InputError(path, f"expected a whole number from {low} to {high}, got {value!r}")
     return int(value)
-
-
-def _cold_file(folder: Any) -> str:
-    """A new file in a folder, for this table alone; an old one is never read."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except (OSError, TypeError) as error:
-        raise InputError("path", f"expected a folder that can be written: {error}") from error
-    return str(Path(folder) / f"rows-{secrets.token_hex(8)}.cold")
 
 
 def _checked_part(part: Any) -> tuple[int, int]:
