@@ -5,7 +5,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -154,10 +153,11 @@ void restore_pending(Table& table, Ids ids, Counts counts, Counts last_seen) {
 nb::dict stats(const Table& table) {
     nb::dict result;
     for (const auto& [name, value] : table.stats()) {
-        if (value == std::floor(value) && std::fabs(value) < 9e15 && name.back() != 's')
-            result[name.c_str()] = static_cast<std::int64_t>(value);
-        else
+        const bool seconds = name.size() > 2 && name.compare(name.size() - 2, 2, "_s") == 0;
+        if (seconds)
             result[name.c_str()] = value;
+        else
+            result[name.c_str()] = static_cast<std::int64_t>(value);
     }
     return result;
 }

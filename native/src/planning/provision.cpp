@@ -9,6 +9,7 @@ namespace heterps::planning {
 namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kTie = 1e-12;  // relative: a bound this close to the best cannot improve on it
+constexpr double kGrade = 1e-2;  // to grade plans that miss the floor, no more is needed
 }  // namespace
 
 Provision Provisioner::split_into_stages(const std::int32_t* assignment) {
@@ -76,12 +77,12 @@ double Provisioner::slowest_period() const {
     return period;
 }
 
-double Provisioner::shortest_within_limits() {
+double Provisioner::shortest_within_limits(double precision) {
     double low = serial_period(), high = slowest_period();
     if (units_at(low)) return period_;
     if (!units_at(high)) return kInfinity;
     high = period_;
-    while (high > low * (1 + 4 * kSlack)) {
+    while (high > low * (1 + precision)) {
         const double middle = low > 0 ? std::sqrt(low * high) : high / 2;
         if (middle <= low || middle >= high) break;
         if (units_at(middle)) {
@@ -98,7 +99,7 @@ double Provisioner::fastest(const std::int32_t* assignment, std::vector<std::int
     if (split_into_stages(assignment).status != Status::kFeasible) return kInfinity;
     units_.assign(stages_.size(), 0);
     stage_period_.assign(stages_.size(), 0);
-    const double period = shortest_within_limits();
+    const double period = shortest_within_limits(4 * kSlack);
     units = units_;
     return period;
 }
@@ -112,7 +113,7 @@ Provision Provisioner::cheapest(const std::int32_t* assignment, std::vector<std:
     double floor = serial_period() * (1 - 2 * kSlack);  // the ceiling may be that, to a rounding
     const double ceiling = std::min(model_.max_period(), slowest_period());
     if (!units_at(ceiling)) {
-        const double reached = shortest_within_limits();
+        const double reached = shortest_within_limits(kGrade);
         return {Status::kThroughput, 0, reached, std::log(reached / model_.max_period())};
     }
     best.cost = kInfinity;

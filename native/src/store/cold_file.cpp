@@ -54,8 +54,7 @@ ColdFile::ColdFile(const std::string& path, std::size_t record_bytes, std::size_
       extent_bytes_(up(std::max(extent_bytes, entry_bytes_))),
       per_extent_(extent_bytes_ / entry_bytes_),
       words_((per_extent_ + 63) / 64),
-      readers_(kReaders),
-      buffers_(kReaders) {
+      readers_(kReaders) {
     mkdir(path.c_str(), 0700);  // if it fails, the next call says why
     file_ = open_nameless(path, O_DIRECT);
     if (file_ < 0 && errno == EINVAL) {
@@ -239,14 +238,26 @@ std::vector<ColdFile::Run> ColdFile::runs(const std::vector<std::uint64_t>& entr
     return result;
 }
 
+AlignedBuffer ColdFile::take_buffer() const {
+    const std::lock_guard<std::mutex> lock(buffers_mutex_);
+    if (buffers_.empty()) return {};
+    AlignedBuffer buffer = std::move(buffers_.back());
+    buffers_.pop_back();
+    return buffer;
+}
+
+void ColdFile::give_buffer(AlignedBuffer buffer) const {
+    const std::lock_guard<std::mutex> lock(buffers_mutex_);
+    if (buffers_.size() < kReaders) buffers_.push_back(std::move(buffer));
+}
+
 void ColdFile::read(const std::vector<std::uint64_t>& entries, const Take& take) const {
     const auto start = std::chrono::steady_clock::now();
     const std::vector<Run> todo = runs(entries);
-    const std::lock_guard<std::mutex> lock(read_mutex_);  // the buffers are shared
     std::atomic<std::size_t> next{0};
     const auto threads = std::min(todo.size(), static_cast<std::size_t>(kReaders));
-    readers_.run(threads, [&](std::size_t thread) {
-        AlignedBuffer& buffer = buffers_[thread];
+    readers_.run(threads, [&](std::size_t) {
+        AlignedBuffer buffer = take_buffer();
         for (std::size_t r; (r = next.fetch_add(1)) < todo.size();) {
             const Run& run = todo[r];
             buffer.fit(std::max<std::size_t>(run.end - run.begin, kLongestRead));
@@ -254,6 +265,7 @@ void ColdFile::read(const std::vector<std::uint64_t>& entries, const Take& take)
             for (std::size_t i = run.first; i < run.last; ++i)
                 take(i, checked(entries[i], buffer.data() + (offset_of(entries[i]) - run.begin)));
         }
+        give_buffer(std::move(buffer));
     });
     counters_.read_ns +=
         static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(

@@ -13,6 +13,7 @@ constexpr std::uint64_t kGuardSteps =
     96;  // a row loaded ahead stays at least so long, or until used
 constexpr std::uint64_t kGuardCycle = 255;
 constexpr std::uint64_t kFewestRows = 64;
+constexpr std::size_t kMostMoved = 16384;
 
 // Small tables get small extents, so that one of them is a small part of the budget.
 std::size_t extent_bytes(std::uint64_t memory_bytes) {
@@ -148,6 +149,26 @@ Slot ColdTier::bring_in(const char* record, Slot slot, std::uint64_t step, bool 
     *guard(row) = static_cast<char>(ahead ? 1 + step % kGuardCycle : 0);
     file_.forget(slot.place());
     return hot;
+}
+
+void ColdTier::trim(HotCapture* capture) {
+    Slab& slab = rows_.slab();
+    const std::uint64_t fits = (capacity() + 63) / 64 * 64;
+    if (slab.end() <= fits + kMostMoved / 4) return;
+    std::size_t moved = 0;
+    for (std::uint64_t row = slab.end(); row-- > fits && moved < kMostMoved;) {
+        if (!slab.used(row)) continue;
+        std::uint64_t place;
+        if (!slab.allocate_below(fits, &place)) break;
+        if (capture != nullptr) capture->preserve(row);
+        std::memcpy(slab.at(place), slab.at(row), slab.stride());
+        *guard(place) = *guard(row);
+        const std::uint64_t hash = Index::hash(Record::id(slab.at(place)));
+        rows_.index().replace(hash, Slot::hot(hash, row), Slot::hot(hash, place));
+        slab.release(row);
+        ++moved;
+    }
+    slab.shrink();
 }
 
 bool ColdTier::wants_cleaning() const {

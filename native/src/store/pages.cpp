@@ -50,6 +50,11 @@ void Pages::commit(std::size_t bytes) {
     committed_ = target;
 }
 
+void Pages::release_beyond(std::size_t bytes) {
+    const std::size_t keep = round_up(bytes, kHuge);
+    if (keep < committed_) madvise(data_ + keep, committed_ - keep, MADV_DONTNEED);
+}
+
 std::size_t Pages::ample() {
     const auto pages = static_cast<std::size_t>(std::max(1L, sysconf(_SC_PHYS_PAGES)));
     return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) * 4;

@@ -1,5 +1,7 @@
 #include "heterps/store/slab.hpp"
 
+#include <algorithm>
+
 namespace heterps::store {
 
 Slab::Slab(std::size_t stride, std::size_t reserve_bytes)
@@ -34,6 +36,33 @@ std::size_t Slab::take_holes(std::size_t count, std::uint64_t* rows) {
         if (taken < count) ++cursor_;
     }
     return taken;
+}
+
+bool Slab::allocate_below(std::uint64_t limit, std::uint64_t* row) {
+    const std::uint64_t whole = std::min(limit, end_) / 64;
+    for (std::uint64_t visited = 0; visited < whole; ++visited) {
+        if (cursor_ >= whole) cursor_ = 0;
+        if (const std::uint64_t holes = ~word(cursor_)) {
+            const auto bit = static_cast<std::uint64_t>(__builtin_ctzll(holes));
+            *row = cursor_ * 64 + bit;
+            bits()[cursor_] |= std::uint64_t{1} << bit;
+            ++size_;
+            return true;
+        }
+        ++cursor_;
+    }
+    return false;
+}
+
+void Slab::shrink() {
+    constexpr std::size_t kWorthIt = std::size_t{4} << 20;
+    touched_ = std::max(touched_, end_);
+    std::uint64_t used_words = words();
+    while (used_words > 0 && word(used_words - 1) == 0) --used_words;
+    end_ = std::min(end_, used_words * 64);
+    if ((touched_ - end_) * stride_ < kWorthIt) return;
+    rows_.release_beyond(end_ * stride_);
+    touched_ = end_;
 }
 
 void Slab::release(std::uint64_t row) {

@@ -8,8 +8,7 @@ namespace heterps::store {
 
 namespace {
 
-constexpr std::size_t kAtOnce = 1 << 18;   // rows read ahead in one sweep, at most
-constexpr std::size_t kSlice = 1024;       // rows brought in under one hold of the lock
+constexpr std::size_t kSlice = 2048;       // rows loaded ahead under one hold of the lock
 constexpr std::uint64_t kRetrySteps = 16;  // after a failed write
 
 }  // namespace
@@ -110,6 +109,7 @@ void Table::make_room() {
         else
             retry_step_ = step_ + kRetrySteps;
     }
+    cold_->trim(capture_);
     const bool tidy = cold_->surplus(spare_places()) > 0 || cold_->wants_cleaning();
     if (!tidy || step_ < retry_step_) return;
     const std::lock_guard<std::mutex> lock(ahead_mutex_);
@@ -155,62 +155,63 @@ void Table::drain() {
     ahead_changed_.wait(lock, [&] { return served_ >= mine; });
 }
 
+// The rows to load are visited like floors by a lift: in order of place, round and round, and what
+// is asked for meanwhile is taken along. So each round through the file serves all who wait.
 void Table::work_ahead() {
     std::vector<std::int64_t> ids;
     std::unique_lock<std::mutex> lock(ahead_mutex_);
     for (;;) {
-        ahead_changed_.wait(lock,
-                            [&] { return stop_ || tidy_ || !ahead_.empty() || served_ < asked_; });
+        ahead_changed_.wait(lock, [&] { return stop_ || tidy_ || served_ < asked_; });
         if (stop_) return;
         ids.clear();
-        ids.swap(ahead_);  // all that waits becomes one sweep
-        const std::uint64_t serving = asked_;
+        ids.swap(ahead_);
+        const std::uint64_t asked = asked_;
         tidy_ = false;
         lock.unlock();
+        bool more = false;
         try {
-            load_ahead(ids);
-            tidy();
+            lift_.ask(asked, cold_slots(ids));
+            load_slice();
+            more = tidy();
         } catch (const StoreError& error) {
             note_cold_error(error);  // a hint that failed; a pull will say so if it is still so
         }
         lock.lock();
-        served_ = serving;
+        served_ = lift_.served();
+        tidy_ = tidy_ || more;
         ahead_changed_.notify_all();
     }
 }
 
-std::vector<Slot> Table::cold_slots(const std::vector<std::int64_t>& ids) {
+std::vector<Slot> Table::cold_slots(const std::vector<std::int64_t>& ids) const {
     constexpr std::size_t kAhead = 16;
     std::vector<Slot> slots;
+    const std::shared_lock<TableLock> lock(lock_);
     for (std::size_t i = 0; i < ids.size(); ++i) {
         if (i + kAhead < ids.size()) rows_.index().prefetch(Index::hash(ids[i + kAhead]));
         // A guess by the 20 bits is enough here.
         const Slot slot = rows_.index().find(Index::hash(ids[i]), [](Slot) { return true; });
         if (slot.is_cold()) slots.push_back(slot);
     }
+    // Rows loaded ahead must not push each other out.
+    slots.resize(std::min<std::size_t>(slots.size(), cold_->capacity() / 4));
     return slots;
 }
 
-void Table::load_ahead(const std::vector<std::int64_t>& ids) {
+void Table::load_slice() {
     const Frozen frozen(cold_->file());
-    std::vector<Slot> slots;
-    {
-        const std::shared_lock<TableLock> lock(lock_);
-        slots = cold_slots(ids);
-        // No more than a part of what fits: rows loaded ahead must not push each other out.
-        slots.resize(std::min<std::size_t>({slots.size(), kAtOnce, cold_->capacity() / 2}));
-    }
+    std::vector<Slot> slots = lift_.next(kSlice);
+    // Some were pulled before their turn came.
+    const auto gone = [&](Slot slot) { return !cold_->file().wanted(slot.place()); };
+    slots.erase(std::remove_if(slots.begin(), slots.end(), gone), slots.end());
     if (slots.empty()) return;
     ColdRecords found;
     found.read(cold_->file(), rows_.slab().stride(), std::move(slots));
-    for (std::size_t begin = 0; begin < found.size(); begin += kSlice) {
-        const std::size_t end = std::min(found.size(), begin + kSlice);
-        move_out(end - begin);
-        const std::unique_lock<TableLock> lock(lock_);
-        for (std::size_t i = begin; i < end; ++i)
-            if (found.at(i) != nullptr) cold_->bring_in(found.at(i), found.slot(i), step_, true);
-        counters_.loaded_ahead += end - begin;
-    }
+    move_out(found.size());
+    const std::unique_lock<TableLock> lock(lock_);
+    for (std::size_t i = 0; i < found.size(); ++i)
+        if (found.at(i) != nullptr) cold_->bring_in(found.at(i), found.slot(i), step_, true);
+    counters_.loaded_ahead += found.size();
 }
 
 // Leaves `places` free, without the lock while the disk works.
@@ -232,20 +233,21 @@ void Table::move_out(std::uint64_t places) {
     }
 }
 
-void Table::tidy() {
+// Returns whether there is more to do.
+bool Table::tidy() {
     move_out(spare_places());
-    // Cleaning only copies, so it may run beside readers; but a capture keeps what it frees.
-    while (cold_->wants_cleaning()) {
-        const Frozen frozen(cold_->file());
-        {
-            const std::shared_lock<TableLock> lock(lock_);
-            if (capture_ != nullptr || step_ < retry_step_) return;
-        }
-        cold_->choose_from_disk(moving_, moving_buffer_);
-        if (moving_.size() == 0 || !write_out(moving_, moving_buffer_)) return;
-        const std::unique_lock<TableLock> lock(lock_);
-        cold_->let_go(moving_, capture_);
+    if (!cold_->wants_cleaning()) return false;
+    const Frozen frozen(cold_->file());
+    {
+        const std::shared_lock<TableLock> lock(lock_);
+        // What a capture still reads could not be given back.
+        if (capture_ != nullptr || step_ < retry_step_) return false;
     }
+    cold_->choose_from_disk(moving_, moving_buffer_);
+    if (moving_.size() == 0 || !write_out(moving_, moving_buffer_)) return false;
+    const std::unique_lock<TableLock> lock(lock_);
+    cold_->let_go(moving_, capture_);
+    return true;
 }
 
 }  // namespace heterps::store

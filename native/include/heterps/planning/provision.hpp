@@ -12,8 +12,8 @@ enum class Status : int { kFeasible = 0, kLayer = 1, kMemory = 2, kLimit = 3, kT
 
 // `cost` is period * (overhead + sum of price * units): dollars per hour times seconds per batch.
 // Where the status is not feasible, `violation` says by how much: layers misplaced, stages too
-// large, units over the limit, or log(period reached / period allowed); `period` is then the
-// shortest one the limits allow, or infinite.
+// large, units over the limit, or log(period reached / period allowed); `period` is then about the
+// shortest one the limits allow (`fastest` says exactly), or infinite.
 struct Provision {
     Status status = Status::kLayer;
     double cost = 0, period = 0, violation = 0;
@@ -47,7 +47,7 @@ class Provisioner {
     double lower_bound(double low) const;  // over [low, the period units_ were made for]
     double serial_period() const;
     double slowest_period() const;
-    double shortest_within_limits();
+    double shortest_within_limits(double precision);
 
     const Model& model_;
     std::vector<std::uint8_t> runs_;

@@ -63,7 +63,8 @@ class ColdFile {
     void seal(std::uint64_t first_entry);
 
     // Calls `take(i, record)` for each of the entries, which ascend; `record` is null if it is not
-    // what was written as that entry. By several threads at once.
+    // what was written as that entry. By several threads
+    // at once.
     using Take = std::function<void(std::size_t index, const char* record)>;
     void read(const std::vector<std::uint64_t>& entries, const Take& take) const;
     // Calls `take(entry, record)` for the wanted entries of one extent; throws if one is torn.
@@ -99,6 +100,8 @@ class ColdFile {
         std::uint64_t begin, end;  // bytes
     };
 
+    AlignedBuffer take_buffer() const;
+    void give_buffer(AlignedBuffer buffer) const;
     std::size_t take_extent();
     void give_back(std::size_t extent);  // with mutex_ held
     void release_if_empty(std::size_t extent);
@@ -118,8 +121,8 @@ class ColdFile {
     int file_ = -1;
     bool direct_ = true;
     mutable ThreadPool readers_;
-    mutable std::vector<AlignedBuffer> buffers_;  // one per reader
-    mutable std::mutex read_mutex_;
+    mutable std::mutex buffers_mutex_;
+    mutable std::vector<AlignedBuffer> buffers_;  // not in use just now
     mutable Counters counters_;
 
     mutable std::mutex mutex_;  // guards what follows

@@ -51,6 +51,10 @@ class ColdTier {
     // Brings a row back from its record, unless `slot` is out of date. Locked.
     Slot bring_in(const char* record, Slot slot, std::uint64_t step, bool ahead);
 
+    // Moves a bounded number of rows from beyond the capacity to places within it, so that memory
+    // which a burst of rows took is given back. Locked.
+    void trim(HotCapture* capture);
+
     bool wants_cleaning() const;
     std::size_t bytes() const;
 

@@ -17,6 +17,8 @@ class Pages {
 
     // Makes at least the first `bytes` usable; throws std::bad_alloc.
     void commit(std::size_t bytes);
+    // Gives back what lies beyond; it reads as zero until it is written again.
+    void release_beyond(std::size_t bytes);
     char* data() const { return data_; }
     std::size_t committed() const { return committed_; }
     std::size_t reserved() const { return reserved_; }

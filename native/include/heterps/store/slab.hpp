@@ -52,6 +52,10 @@ class Slab {
 
     void allocate(std::size_t count, std::uint64_t* rows);
     void release(std::uint64_t row);
+    // One row below `limit`, or false. Not beside the two above.
+    bool allocate_below(std::uint64_t limit, std::uint64_t* row);
+    // Gives memory back beyond the last row in use. Not beside anything else.
+    void shrink();
 
     bool used(std::uint64_t row) const { return (word(row / 64) >> (row % 64)) & 1; }
     // The use bits of rows 64 * index to 64 * index + 63.
@@ -71,7 +75,8 @@ class Slab {
     Pages rows_, bits_;
     std::mutex mutex_;
     std::uint64_t end_ = 0, size_ = 0;
-    std::uint64_t cursor_ = 0;  // the word where the search for holes goes on
+    std::uint64_t touched_ = 0;  // rows below this may have memory
+    std::uint64_t cursor_ = 0;   // the word where the search for holes goes on
 };
 
 }  // namespace heterps::store

@@ -20,6 +20,7 @@
 #include "heterps/store/cold_records.hpp"
 #include "heterps/store/cold_tier.hpp"
 #include "heterps/store/errors.hpp"
+#include "heterps/store/lift.hpp"
 #include "heterps/store/rows.hpp"
 #include "heterps/store/table_lock.hpp"
 #include "heterps/store/thread_pool.hpp"
@@ -136,10 +137,10 @@ class Table {
 
     // In the thread that works ahead, with nothing locked:
     void work_ahead();
-    void load_ahead(const std::vector<std::int64_t>& ids);
-    std::vector<Slot> cold_slots(const std::vector<std::int64_t>& ids);  // readable
+    void load_slice();
+    std::vector<Slot> cold_slots(const std::vector<std::int64_t>& ids) const;
     void move_out(std::uint64_t places);
-    void tidy();
+    bool tidy();
 
     bool write_out(Outgoing& outgoing, AlignedBuffer& buffer);
     void note_cold_error(const StoreError& error);
@@ -165,7 +166,8 @@ class Table {
     AlignedBuffer buffer_;
     std::uint64_t retry_step_ = 0;  // no writing to disk before this step
 
-    Outgoing moving_;  // of the thread that works ahead
+    Lift lift_;  // this and the next two belong to the thread that works ahead
+    Outgoing moving_;
     AlignedBuffer moving_buffer_;
     mutable std::mutex ahead_mutex_;  // after lock_; guards down to the blank line
     std::condition_variable ahead_changed_;
