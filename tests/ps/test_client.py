@@ -1,5 +1,6 @@
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -235,11 +236,35 @@ def test_a_pull_waits_for_the_batches_before_it(table):
     np.testing.assert_array_equal(waiting.result(20), table.pull([1]))
 
 
+def test_a_pull_of_no_ids_waits_as_well(table):
+    waiting = table.pull_async([], batch=1)
+    table.announce(0, 1)
+    assert not waiting.done()
+    table.accumulate(0, (0, 0), [1], np.ones((1, DIM), np.float32))
+    assert waiting.result(20).shape == (0, DIM)
+
+
 def test_a_pull_that_waits_in_vain_ends_at_its_deadline(table):
     with pytest.raises(NotCommittedError, match="pull for batch 5: only batch -1 has committed"):
         table.pull([1], batch=5, timeout_s=3)
     table.push([1], np.ones((1, DIM), np.float32))
     assert len(table) == 1
+
+
+def test_rows_beyond_a_memory_budget_are_the_same_through_servers(client, request, tmp_path):
+    rng = np.random.default_rng(3)
+    name, ids = _name(request), np.arange(20_000)
+    roomy = TableSpec(dim=16, seed=4)
+    tight = replace(roomy, memory_bytes=400_000, path=str(tmp_path))
+    pair = [client.create_table(f"{name}-{i}", spec) for i, spec in enumerate((roomy, tight))]
+    for _ in range(3):
+        chosen = rng.integers(0, len(ids), 10_000)
+        grads = grads_of(rng, len(chosen), 16)
+        for table in pair:
+            table.prefetch(chosen)
+            table.push(chosen, grads)
+    assert pair[0].pull(ids).tobytes() == pair[1].pull(ids).tobytes()
+    assert pair[1].stats()["cold_rows"] > 0
 
 
 # -- dense tensors

@@ -18,10 +18,12 @@ import numpy as np
 
 from heterps.errors import InputError, ServerError, UnknownNameError
 from heterps.ps.calls import Call, Joint, Reply, read_document
-from heterps.ps.links import Identity, Link, Links
+from heterps.ps.link import Identity, Link
+from heterps.ps.links import Links
 from heterps.ps.processes import registrations
 from heterps.ps.protocol import ONCE, PATIENT, PRECISIONS, DenseSpec, TableSpec
-from heterps.ps.remote import RemoteTable, RemoteTensor
+from heterps.ps.remote import RemoteTable
+from heterps.ps.remote_tensor import RemoteTensor
 from heterps.ps.sharding import BUCKETS
 from heterps.ps.snapshots import Partial, open_snapshot
 from heterps.wire.frames import Buffer
@@ -108,9 +110,12 @@ class Client:
         return tensor
 
     def save(
-        self, path: str | Path, names: Sequence[str] | None = None,
-        delta_of: str | Path | None = None, timeout_s: float = _LONG_S,
-    ) -> None:  # fmt: skip
+        self,
+        path: str | Path,
+        names: Sequence[str] | None = None,
+        delta_of: str | Path | None = None,
+        timeout_s: float = _LONG_S,
+    ) -> None:
         """One snapshot of all tables and tensors, or of those named; a delta follows the last."""
         base = None if delta_of is None else open_snapshot(Path(delta_of).absolute())
         with Partial(Path(path).absolute()) as partial:
@@ -128,9 +133,12 @@ class Client:
                 self._conclude({**fields, "identity": identity})
 
     def load(
-        self, path: str | Path, names: Sequence[str] | None = None, alias: str | None = None,
+        self,
+        path: str | Path,
+        names: Sequence[str] | None = None,
+        alias: str | None = None,
         timeout_s: float = _LONG_S,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Replaces all tables and tensors, or those named, by a snapshot's. ``alias`` is what the
         snapshot calls a table, if that is not its name here.
         """

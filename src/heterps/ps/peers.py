@@ -24,7 +24,7 @@ from heterps.wire.sessions import (
     welcome,
 )
 
-# A client that lives is heard of every few seconds, see links.PING_S.
+# A client that lives is heard of every few seconds, see link.PING_S.
 FORGET_AFTER_S = 60.0
 MAX_SESSIONS = 4096
 MAX_UNPROVEN = 256

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
-from heterps.wire.frames import Buffer
+import numpy as np
+from numpy.typing import NDArray
+
+from heterps.ps.precision import encode_rows
+from heterps.wire.frames import DTYPES, Buffer, as_buffer
 from heterps.wire.segments import MAX_SEGMENT_BYTES, Arena, Segment
 
+Floats = NDArray[np.float32]
 _FIRST_BYTES = 1 << 22
 
 
@@ -72,3 +78,28 @@ class Pool:
         self._arenas.append(Arena(segment))
         self._unknown.append(segment)
         return True
+
+
+def placed(pool: Pool, array: NDArray[Any]) -> Buffer:
+    """The array in shared memory if there is room, else as it is."""
+    buffer = as_buffer(array)
+    piece = pool.take(buffer.dtype, buffer.shape)
+    if piece is None:
+        return buffer
+    assert piece.array is not None
+    piece.array[...] = array
+    return piece
+
+
+def encoded(pool: Pool, dtype: str, rows: Floats, *, owned: bool = False) -> Buffer:
+    """Rows as they travel, in shared memory if there is room. Memory that is not ``owned`` may
+    change before it has gone out, and so is copied.
+    """
+    piece = pool.take(dtype, rows.shape)
+    if piece is None:
+        if owned and dtype == "f4":
+            return as_buffer(rows)
+        piece = as_buffer(np.empty(rows.shape, DTYPES[dtype]), dtype)
+    assert piece.array is not None
+    encode_rows(rows, dtype, piece.array)
+    return piece

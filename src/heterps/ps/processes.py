@@ -218,9 +218,14 @@ def _serve(options: argparse.Namespace) -> None:
         if options.listen:
             server.bind(f"tcp://{options.listen}:*")
         registration = Registration(
-            options.shard, options.shards, options.generation, tuple(server.addresses),
-            options.encrypt, os.getpid(), socket.gethostname(),
-        )  # fmt: skip
+            options.shard,
+            options.shards,
+            options.generation,
+            tuple(server.addresses),
+            options.encrypt,
+            os.getpid(),
+            socket.gethostname(),
+        )
         registration.write(folder)
         try:
             server.run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -14,11 +13,11 @@ from numpy.typing import NDArray
 from heterps.errors import InputError
 from heterps.ps.arrays import ids_of, out_of, rows_of
 from heterps.ps.calls import Joint, Reply
-from heterps.ps.pool import Pool
-from heterps.ps.precision import decode_rows, encode_rows
-from heterps.ps.protocol import DenseSpec, TableSpec
+from heterps.ps.pool import Pool, encoded, placed
+from heterps.ps.precision import decode_rows
+from heterps.ps.protocol import TableSpec
 from heterps.ps.routing import Route, route
-from heterps.wire.frames import DTYPES, Buffer, as_buffer
+from heterps.wire.frames import DTYPES, Buffer
 
 if TYPE_CHECKING:
     from heterps.ps.client import Client
@@ -51,6 +50,8 @@ class RemoteTable:
         target = np.empty(shape, np.float32) if out is None else out_of(out, shape)
         way = route(asked, self._client.shards)
         holding = [s for s in range(way.shards) if way.offsets[s] < way.offsets[s + 1]]
+        if batch is not None and not holding:
+            holding = [0]  # without ids it still waits
         pulled = _Pulled(way, target, len(holding), self._client.dtype)
         for index, shard in enumerate(holding):
             done = pulled.joint.part(index, pulled.take(shard))
@@ -75,16 +76,24 @@ class RemoteTable:
         self._client.everywhere("announce", fields).result()
 
     def accumulate(
-        self, batch: int, part: tuple[int, int], ids: Any, grads: Any,
+        self,
+        batch: int,
+        part: tuple[int, int],
+        ids: Any,
+        grads: Any,
         timeout_s: float | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Add the gradients of one part; False if every shard had it already."""
         return self.accumulate_async(batch, part, ids, grads, timeout_s).result()
 
     def accumulate_async(
-        self, batch: int, part: tuple[int, int], ids: Any, grads: Any,
+        self,
+        batch: int,
+        part: tuple[int, int],
+        ids: Any,
+        grads: Any,
         timeout_s: float | None = None,
-    ) -> Future[bool]:  # fmt: skip
+    ) -> Future[bool]:
         micro_batch, layer = part
         place = {"batch": batch, "micro_batch": micro_batch, "layer": layer}
         fields = {"table": self.name, **place}
@@ -99,7 +108,7 @@ class RemoteTable:
         joint = Joint(way.shards, lambda answers: None)
         for shard in range(way.shards):
             pool = self._client.link(shard).pool
-            piece = _placed(pool, way.distinct[way.slice_of(shard)])
+            piece = placed(pool, way.distinct[way.slice_of(shard)])
             done = joint.part(shard)
             self._client.call(shard, "prefetch", {"table": self.name}, done, [piece], pool=pool)
         return joint.future
@@ -144,19 +153,28 @@ class RemoteTable:
         return self._client.everywhere("describe", {"table": self.name}).result()
 
     def _pull_of(
-        self, shard: int, way: Route, batch: int | None, timeout_s: float | None,
+        self,
+        shard: int,
+        way: Route,
+        batch: int | None,
+        timeout_s: float | None,
         done: Callable[[Reply | Exception], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         pool, dtype = self._client.link(shard).pool, self._client.dtype
         mine = way.distinct[way.slice_of(shard)]
-        ids, out = _placed(pool, mine), pool.take(dtype, (len(mine), self.dim))
+        ids, out = placed(pool, mine), pool.take(dtype, (len(mine), self.dim))
         fields = {"table": self.name, "batch": batch, "dtype": dtype}
         self._client.call(shard, "pull", fields, done, [ids], out, pool, timeout_s)
 
     def _give(
-        self, verb: str, fields: Mapping[str, Any], ids: Any, grads: Any,
-        finish: Callable[[list[Any]], Any], timeout_s: float | None,
-    ) -> Future[Any]:  # fmt: skip
+        self,
+        verb: str,
+        fields: Mapping[str, Any],
+        ids: Any,
+        grads: Any,
+        finish: Callable[[list[Any]], Any],
+        timeout_s: float | None,
+    ) -> Future[Any]:
         """Gradients to every shard, those of an id summed first."""
         asked = ids_of(ids)
         values = rows_of(grads, (len(asked), self.dim))
@@ -164,7 +182,7 @@ class RemoteTable:
         pools = [self._client.link(shard).pool for shard in range(way.shards)]
         joint = Joint(way.shards, finish)
         for shard, sums in enumerate(self._sums(way, values, pools)):
-            mine = _placed(pools[shard], way.distinct[way.slice_of(shard)])
+            mine = placed(pools[shard], way.distinct[way.slice_of(shard)])
             self._client.call(
                 shard, verb, fields, joint.part(shard), [mine, sums], None, pools[shard], timeout_s
             )
@@ -185,60 +203,6 @@ class RemoteTable:
             encoded(pool, dtype, sums[way.slice_of(shard)], owned=True)
             for shard, pool in enumerate(pools)
         ]
-
-
-class RemoteTensor:
-    """A dense tensor on the one shard that its name falls to; made by ``Client.create_tensor``."""
-
-    def __init__(self, client: Client, name: str, shape: tuple[int, ...]) -> None:
-        self._client = client
-        self.name = name
-        self.shape = shape
-        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-        self.shard = int.from_bytes(digest, "big") % client.shards
-
-    def create(self, values: Any, spec: DenseSpec) -> None:
-        sent = as_buffer(rows_of(values, self.shape, "values"))
-        self._call("dense_create", {"spec": spec.as_fields()}, [sent]).result()
-
-    def pull(self, out: Any = None, timeout_s: float | None = None) -> Floats:
-        """The values; into ``out`` if it is given."""
-        return self.pull_async(out, timeout_s).result()
-
-    def pull_async(self, out: Any = None, timeout_s: float | None = None) -> Future[Floats]:
-        target = np.empty(self.shape, np.float32) if out is None else out_of(out, self.shape)
-        pool, dtype = self._client.link(self.shard).pool, self._client.dtype
-
-        def take(reply: Reply) -> Floats:
-            target[...] = decode_rows(reply.arrays[0], dtype)
-            return target
-
-        fields = {"dtype": dtype}
-        place = pool.take(dtype, self.shape)
-        return self._call("dense_pull", fields, [], take, place, pool, timeout_s)
-
-    def push(self, grads: Any, lr: float | None = None, timeout_s: float | None = None) -> None:
-        """One step of the rule."""
-        self.push_async(grads, lr, timeout_s).result()
-
-    def push_async(
-        self, grads: Any, lr: float | None = None, timeout_s: float | None = None
-    ) -> Future[Any]:
-        pool = self._client.link(self.shard).pool
-        sent = encoded(pool, self._client.dtype, rows_of(grads, self.shape))
-        return self._call("dense_push", {"lr": lr}, [sent], pool=pool, timeout_s=timeout_s)
-
-    def _call(
-        self, verb: str, fields: Mapping[str, Any], buffers: list[Buffer],
-        take: Callable[[Reply], Any] = lambda reply: None, out: Buffer | None = None,
-        pool: Pool | None = None, timeout_s: float | None = None,
-    ) -> Future[Any]:  # fmt: skip
-        joint = Joint(1, lambda results: results[0])
-        fields = {"tensor": self.name, **fields}
-        self._client.call(
-            self.shard, verb, fields, joint.part(0, take), buffers, out, pool, timeout_s
-        )
-        return joint.future
 
 
 class _Pulled:
@@ -276,31 +240,6 @@ class _Pulled:
         if self._rows is not None:
             self._way.spread(self._rows, self._target)
         return self._target
-
-
-def _placed(pool: Pool, array: NDArray[Any]) -> Buffer:
-    """The array in shared memory if there is room, else as it is."""
-    buffer = as_buffer(array)
-    piece = pool.take(buffer.dtype, buffer.shape)
-    if piece is None:
-        return buffer
-    assert piece.array is not None
-    piece.array[...] = array
-    return piece
-
-
-def encoded(pool: Pool, dtype: str, rows: Floats, *, owned: bool = False) -> Buffer:
-    """Rows as they travel, in shared memory if there is room. Memory that is not ``owned`` may
-    change before it has gone out, and so is copied.
-    """
-    piece = pool.take(dtype, rows.shape)
-    if piece is None:
-        if owned and dtype == "f4":
-            return as_buffer(rows)
-        piece = as_buffer(np.empty(rows.shape, DTYPES[dtype]), dtype)
-    assert piece.array is not None
-    encode_rows(rows, dtype, piece.array)
-    return piece
 
 
 def _any_taken(answers: list[Any]) -> bool:

@@ -37,9 +37,14 @@ class Server:
     """One shard. ``addresses`` are known once it is bound; ``run`` serves until ``stop``."""
 
     def __init__(
-        self, key: bytes, shard: int = 0, shards: int = 1, *, generation: int = 0,
+        self,
+        key: bytes,
+        shard: int = 0,
+        shards: int = 1,
+        *,
+        generation: int = 0,
         encrypt: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 0 <= shard < shards:
             raise InputError("shard", f"expected 0 to {shards - 1}, got {shard}")
         self.instance = secrets.token_bytes(16)

@@ -11,7 +11,8 @@ from typing import Any
 
 from heterps.errors import HeterPSError, ServerError
 from heterps.ps.calls import Call, Joint, read_document
-from heterps.ps.links import Identity, Link, Links
+from heterps.ps.link import Identity, Link
+from heterps.ps.links import Links
 from heterps.ps.processes import Registration, registrations
 from heterps.wire.keys import read_key
 

@@ -74,8 +74,10 @@ def as_buffer(array: NDArray[Any], dtype: str | None = None) -> Buffer:
     """An array that travels behind the header; ``dtype`` tells bfloat16 from uint16."""
     name = dtype or _NAMES.get(array.dtype)
     if name is None or DTYPES[name] != array.dtype or not array.flags.c_contiguous:
-        raise WireError(f"an array of {array.dtype} cannot be sent; expected contiguous rows of "
-                        f"{', '.join(DTYPES)}")  # fmt: skip
+        raise WireError(
+            f"an array of {array.dtype} cannot be sent; expected contiguous rows of "
+            f"{', '.join(DTYPES)}"
+        )
     return Buffer(name, array.shape, array)
 
 

@@ -50,9 +50,7 @@ class Session:
         self._sent = 0
         self._seen = 0
 
-    def seal(
-        self, verb: str, fields: Mapping[str, Any], buffers: Sequence[Buffer] = ()
-    ) -> Parts:  # fmt: skip
+    def seal(self, verb: str, fields: Mapping[str, Any], buffers: Sequence[Buffer] = ()) -> Parts:
         self._sent += 1
         header = Header(self.generation, self._sent, verb, fields, tuple(buffers))
         return _signed(header, self.id, self._out_key)
