@@ -230,8 +230,9 @@ def redis_section(options: argparse.Namespace) -> Figures:
 
 def cold_section(options: argparse.Namespace) -> Figures:
     """A quarter of the memory, the rest of the rows on disk; the same traffic on both tables."""
-    rounds, calls = options.rounds, 8
-    batches = zipf_batches(1.1, options.rows, BATCH * SLOTS, (rounds + 2) * calls)
+    calls = 4 * AHEAD
+    count = (options.rounds + 1) * calls + AHEAD  # so that there is always something to load ahead
+    batches = zipf_batches(1.1, options.rows, BATCH * SLOTS, count)
     hot = filled(options.rows, 2)
     budget = int(hot.stats()["memory_bytes"]) // 4
     with tempfile.TemporaryDirectory(dir=options.cold) as folder:
@@ -241,9 +242,8 @@ def cold_section(options: argparse.Namespace) -> Figures:
         same = all_equal(hot, cold, options.rows)
         cold.close()
     show(f"a quarter of {options.rows:,} rows in memory, Zipf(1.1)", rates, "all in memory")
-    print(
-        f"  bit-identical at the end: {same}; " + ", ".join(f"{k} {v:g}" for k, v in stats.items())
-    )
+    print(f"  bit-identical at the end: {same}")
+    print("  " + ", ".join(f"{key} {value:g}" for key, value in stats.items()))
     return {**rates, "identical": same, "budget_bytes": budget, "stats": stats}
 
 
@@ -256,14 +256,14 @@ def cold_traffic(
     seconds: dict[str, list[float]] = {"all in memory": [], "budget of a quarter": []}
     for batch in batches[:AHEAD]:
         cold.prefetch(batch)
-    for first in range(0, len(batches) - calls + 1, calls):
+    for first in range(0, len(batches) - AHEAD, calls):
         for name, table in zip(seconds, (hot, cold), strict=True):
             started = time.perf_counter()
             for at in range(first, first + calls):
-                if at + AHEAD < len(batches):
-                    table.prefetch(batches[at + AHEAD])
+                table.prefetch(batches[at + AHEAD])
                 table.pull(batches[at], out=out)
                 table.push(batches[at], grads)
+            table.drain()  # loading ahead is not to go on in the other's time
             seconds[name].append(time.perf_counter() - started)
     return {name: rates_of([calls * count / each for each in s[1:]]) for name, s in seconds.items()}
 
