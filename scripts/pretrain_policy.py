@@ -61,7 +61,7 @@ def make_example(seed: int) -> Example | None:
     size = (24, 64) if rng.random() < 0.6 else (3, 24)
     try:
         problem = random_problem(
-            seed, layers=size, limited=bool(rng.random() < 0.5), floor=(0.02, 0.8)
+            seed, layers=size, limited=bool(rng.random() < 0.65), floor=(0.02, 0.8)
         )
         plan = ExactScheduler(max_work=100_000_000).plan(problem)
     except HeterPSError:
@@ -172,7 +172,7 @@ PHASES = {"random": random_phase, "imitation": imitation_phase, "own": own_phase
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cell", choices=["lstm", "rnn"], default="lstm")
-    parser.add_argument("--examples", type=int, default=8000)
+    parser.add_argument("--examples", type=int, default=10000)
     parser.add_argument("--steps", default="random=100,imitation=5000,own=600")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps.planning.neighbours import crossings, neighbours, span_neighbours
+from heterps.planning.neighbours import crossings, exchanges, neighbours
 
 Row = tuple[int, ...]
 
@@ -62,21 +62,12 @@ def test_the_neighbours_are_those_of_the_definition_each_once(case: tuple[list[i
     assert set(found) == expected(*case)
 
 
-def test_span_neighbours_give_one_type_to_every_span():
-    plan = np.array([0, 1, 1], np.int32)
-    expected = set()
-    for first in range(3):
-        for end in range(first + 1, 4):
-            for kind in range(2):
-                row = plan.copy()
-                row[first:end] = kind
-                expected.add(tuple(row.tolist()))
-    expected.discard((0, 1, 1))
-    assert {tuple(row) for row in span_neighbours(plan, 2).tolist()} == expected
-
-
-def test_span_neighbours_of_a_long_chain_stay_within_the_bound():
-    assert len(span_neighbours(np.zeros(500, np.int32), 4)) <= 20_000
+def test_exchanges_put_two_moves_together_that_touch_different_layers():
+    plan = np.array([0, 0, 1, 1], np.int32)
+    moved = np.array([[1, 0, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]], np.int32)
+    rows = [tuple(row) for row in exchanges(plan, moved, 10).tolist()]
+    assert rows == [(1, 0, 1, 0), (1, 0, 0, 0)]
+    assert len(exchanges(plan, moved, 1)) == 1
 
 
 def test_crossings_put_stages_of_one_plan_into_another():

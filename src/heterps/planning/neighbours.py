@@ -27,18 +27,20 @@ def neighbours(assignment: NDArray[np.int32], types: int) -> NDArray[np.int32]:
     return _distinct(_retype(assignment, first, end, kind), assignment)
 
 
-def span_neighbours(
-    assignment: NDArray[np.int32], types: int, most: int = 20_000
+def exchanges(
+    assignment: NDArray[np.int32], moved: NDArray[np.int32], most: int
 ) -> NDArray[np.int32]:
-    """Every assignment in which one span of layers, of any length, has one type. Of long chains
-    only the spans that are short enough to stay within about ``most`` rows."""
-    layers = len(assignment)
-    longest = max(1, most // max(layers * types, 1))
-    first, end = np.triu_indices(layers + 1, 1)
-    short = end - first <= longest
-    spans, kind = np.nonzero(np.ones((short.sum(), types), bool))
-    first, end = first[short][spans], end[short][spans]
-    return _distinct(_retype(assignment, first, end, kind), assignment)
+    """Two moves at once: the rows of ``moved`` differ from the assignment by a move each, and those
+    that touch different layers are put together, two at a time; at most ``most`` pairs, the first
+    rows before the last."""
+    changed = moved != assignment
+    one, other = np.triu_indices(len(moved), 1)
+    apart = ~(changed[one] & changed[other]).any(axis=1)
+    one, other = one[apart], other[apart]
+    order = np.argsort(one + other, kind="stable")[:most]
+    one, other = one[order], other[order]
+    both = np.where(changed[one], moved[one], moved[other])
+    return _distinct(both.astype(np.int32), assignment)
 
 
 def crossings(plans: NDArray[np.int32], stages: int = 3) -> NDArray[np.int32]:

@@ -77,7 +77,8 @@ def _provisioned(problem: Problem, indices: Sequence[int], *, floor: bool = True
     result = problem.kernel.provision(row[None])
     status = int(result.status[0])
     if status and (floor or STATUS[status] != "throughput"):
-        raise why_assignment_infeasible(problem, row, status, float(result.period_s[0]))
+        shortest_s = float(problem.kernel.provision(row[None], fastest=True).period_s[0])
+        raise why_assignment_infeasible(problem, row, status, shortest_s)
     return result
 
 

@@ -1,4 +1,4 @@
-"""The same problem with a limit, the floor or the allowed types changed."""
+"""The same problem with a limit, a price, the floor or the allowed types changed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ def variant(
     kernel: Kernel,
     *,
     limit: NDArray[np.int64] | None = None,
+    price: NDArray[np.float64] | None = None,
     max_period_s: float | None = None,
     allowed: NDArray[np.bool_] | None = None,
 ) -> Kernel:
-    """A kernel with other limits, another longest period, or fewer types that may run a layer
-    (``allowed`` is [layers, types]); what it leaves out stays as it is.
+    """A kernel with other limits, other prices, another longest period, or fewer types that may run
+    a layer (``allowed`` is [layers, types]); what it leaves out stays as it is.
     """
     other = copy.copy(kernel)
     if limit is not None:
         other.limit = limit
+    if price is not None:
+        other.price = price
     if max_period_s is not None:
         other.max_period_s = max_period_s
     if allowed is not None:

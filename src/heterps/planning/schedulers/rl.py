@@ -1,7 +1,9 @@
 """Reinforcement learning: a recurrent policy over the layers, pre-trained, then tuned by REINFORCE.
 
 The pre-trained policy proposes in numpy. Tuning (torch) repeats: sample plans, price them, look
-around the best plans known, make good samples likelier and imitate the best plans.
+around the best plans known, make good samples likelier and imitate the best plans. Beside that the
+policy is asked about problems a little different from this one, and what it says is improved apart
+from the plans known, so that the search does not stay where it began.
 """
 
 from __future__ import annotations
@@ -13,17 +15,17 @@ import numpy as np
 from heterps.planning.plan import Plan
 from heterps.planning.policy.features import Features, features_of
 from heterps.planning.policy.learner import Learner, one_thread
-from heterps.planning.policy.network import Policy, sample
+from heterps.planning.policy.network import Policy
 from heterps.planning.policy.pool import Pool
-from heterps.planning.policy.proposals import first_samples
+from heterps.planning.policy.proposals import eased, first_samples, samples_beside
 from heterps.planning.problem import Problem
 from heterps.planning.provisioning import provision
 from heterps.planning.schedulers.base import Progress, Report, Scheduler, Stop, ignore, never
 from heterps.planning.schedulers.incumbent import nothing_found
 
 _ELITE = 8
-_WIDE_EVERY = 4
-_LOOKS_APART = 12
+_SAMPLES_APART = 32
+_LOOKS_APART = 9
 _RECOMBINE_EVERY = 6
 
 
@@ -71,15 +73,12 @@ class PolicyScheduler(Scheduler):
     ) -> Policy:
         with one_thread():
             learner = Learner(policy, features, seed=self.seed, rate=self.rate)
-            untuned = policy.preferences(features)
             rng = np.random.default_rng([19, self.seed])
             for step in range(self.steps):
                 if stop() and pool.best is not None:
                     break
-                self._step(step, learner, pool)
-                pool.descend_apart(sample(untuned, 16, rng), _LOOKS_APART)
-                if step % _RECOMBINE_EVERY == _RECOMBINE_EVERY - 1:
-                    pool.recombine()
+                self._learn(learner, pool)
+                self._explore(step, policy, pool, rng)
                 cost = pool.cost if np.isfinite(pool.cost) else None
                 report(Progress(step + 1, self.steps, cost))
             return learner.policy
@@ -89,13 +88,19 @@ class PolicyScheduler(Scheduler):
             return Policy.shipped(self.cell)
         return Policy.untrained(self.cell, self.seed)
 
-    def _step(self, step: int, learner: Learner, pool: Pool) -> None:
+    def _learn(self, learner: Learner, pool: Pool) -> None:
         plans = learner.propose(self.samples)
         scores = pool.add(plans)
         pool.look_around(self.look_around)
-        if step % _WIDE_EVERY == _WIDE_EVERY - 1:
-            pool.look_wide(1)
         learner.learn(plans, scores, imitate=pool.elite(_ELITE))
+
+    def _explore(self, step: int, policy: Policy, pool: Pool, rng: np.random.Generator) -> None:
+        wider = eased(pool.kernel, rng)
+        pool.look_for_exchanges(wider)
+        start = samples_beside(policy, pool.kernel, _SAMPLES_APART, rng)
+        pool.descend_apart(start, _LOOKS_APART, wider)
+        if step % _RECOMBINE_EVERY == _RECOMBINE_EVERY - 1:
+            pool.recombine()
 
     def _plan_of(self, problem: Problem, pool: Pool) -> Plan:
         if pool.best is None:
