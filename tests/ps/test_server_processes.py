@@ -1,10 +1,12 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 
 from heterps.errors import InputError, ServerError
 from heterps.ps.client import Client
-from heterps.ps.processes import registration_path, registrations, start_servers
+from heterps.ps.processes import Registration, registration_path, registrations, start_servers
 from heterps.ps.protocol import TableSpec
 from heterps.testing.servers import serving
 from heterps.wire.keys import create_key, read_key
@@ -219,6 +221,13 @@ def test_runs_without_servers_say_so(tmp_path):
     (tmp_path / "servers" / "shard-0.json").write_text("{}")
     with pytest.raises(InputError, match=r"shard-0.json: not a server's registration"):
         registrations(tmp_path)
+
+
+def test_the_nearest_address_is_taken():
+    here = Registration(0, 1, 0, ("ipc:///a", "tcp://h:1"), False, 1, socket.gethostname())
+    assert here.address == "ipc:///a"
+    assert replace(here, host="elsewhere").address == "tcp://h:1"
+    assert replace(here, addresses=("tcp://h:1",)).address == "tcp://h:1"
 
 
 def test_a_run_with_a_missing_shard_says_so(tmp_path):

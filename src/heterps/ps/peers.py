@@ -27,7 +27,7 @@ from heterps.wire.sessions import (
 # A client that lives is heard of every few seconds, see link.PING_S.
 FORGET_AFTER_S = 60.0
 MAX_SESSIONS = 4096
-MAX_UNPROVEN = 256
+MAX_UNPROVEN = 1024
 MAX_SEGMENTS = 16
 REMEMBERED_CALLS = 1024
 MAX_CLIENTS = 1024

@@ -51,12 +51,10 @@ class Registration:
 
     @property
     def address(self) -> str:
-        """The nearest: through the file system if the socket's file is there, else tcp."""
-        for address in self.addresses:
-            kind, _, path = address.partition("://")
-            if kind == "tcp" or Path(path).exists():
-                return address
-        return self.addresses[0]
+        """The nearest: a unix socket on its own host, else tcp."""
+        near = self.host == socket.gethostname()
+        kinds = ("ipc://", "tcp://") if near else ("tcp://", "ipc://")
+        return min(self.addresses, key=lambda address: kinds.index(address[:6]))
 
     def write(self, folder: Path) -> None:
         path = registration_path(folder, self.shard)
