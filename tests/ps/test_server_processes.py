@@ -108,6 +108,22 @@ def test_a_killed_server_is_an_error_within_the_deadline(tmp_path, tcp):
     assert segments() == set()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("tcp", [False, True])
+def test_a_frozen_server_is_an_error_in_time_and_serves_on_when_it_thaws(tmp_path, tcp):
+    with serving(tmp_path, 1, tcp=tcp, timeout_s=6) as client:
+        table = client.create_table("t", TableSpec(dim=DIM))
+        pid = registrations(tmp_path)[0].pid
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(ServerError, match=r"shard 0 at .*: no answer"):
+            table.pull([1], timeout_s=2)
+        pushed = table.push_async([1], np.ones((1, DIM), np.float32), timeout_s=20)
+        time.sleep(3)  # long enough for the connection to be given up
+        os.kill(pid, signal.SIGCONT)
+        pushed.result(30)
+        assert table.step == 1
+
+
 def test_a_call_under_way_fails_when_the_server_is_killed(tmp_path):
     with serving(tmp_path, 1, timeout_s=30) as client:
         waiting = client.create_table("t", TableSpec(dim=DIM)).pull_async([1], batch=7)
