@@ -65,13 +65,18 @@ clean: ## Remove the venv and everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Plain, then with the sanitizers that find bad memory and races.
+native_test = $(BIN)/cmake -S . -B build/native-tests$(1) -G Ninja -DHETERPS_NATIVE_TESTS=ON \
+	-DHETERPS_SANITIZE=$(2) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja --log-level=WARNING >/dev/null \
+	&& $(BIN)/cmake --build build/native-tests$(1) -- --quiet && build/native-tests$(1)/heterps_native_tests
+comma := ,
+
 .PHONY: native-tests
 native-tests: $(STAMP)
 ifneq ($(native_tests),)
-	@$(BIN)/cmake -S . -B build/native-tests -G Ninja -DHETERPS_NATIVE_TESTS=ON \
-		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja --log-level=WARNING >/dev/null
-	@$(BIN)/cmake --build build/native-tests -- --quiet
-	build/native-tests/heterps_native_tests
+	@$(call native_test,,)
+	@$(call native_test,-address,address$(comma)undefined)
+	@$(call native_test,-thread,thread)
 endif
 
 # The package in editable form. An edit of C++ alone rebuilds in seconds and leaves the rest be.
