@@ -83,12 +83,12 @@ def test_stats_say_what_the_disk_did(tmp_path):
 
 def test_prefetched_rows_are_in_memory_when_they_are_pulled(tmp_path):
     _, cold = tables(tmp_path)
-    ids = np.arange(1000)
+    ids = np.arange(300)  # a small part of what fits, as coming batches should be
     cold.prefetch(ids)
     cold.drain()
-    before = cold.stats()["cold_reads"]
     cold.pull(ids)
-    assert cold.stats()["cold_reads"] == before
+    assert cold.stats()["misses"] == 0
+    assert cold.stats()["hits"] == 300
 
 
 def test_a_snapshot_holds_the_rows_on_disk_too(tmp_path):
