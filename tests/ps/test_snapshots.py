@@ -299,3 +299,34 @@ def test_killing_a_process_during_a_save_leaves_whole_snapshots(kind, tmp_path, 
             table.load(path)
             assert len(table) >= 20_000
     assert (tmp_path / "0").exists()
+
+
+FULL_DISK = """
+import resource
+import sys
+import numpy as np
+from heterps.errors import SnapshotError
+from heterps.testing.tables import make_table
+
+kind, folder = sys.argv[1:]
+table = make_table(kind, 16, "adagrad")
+table.push(np.arange(2000), np.ones((2000, 16), np.float32))
+table.save(folder + "/0")
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+table.push(np.arange(2000), np.ones((2000, 16), np.float32))
+try:
+    table.save(folder + "/1")
+except SnapshotError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_snapshot_before(tmp_path):
+    command = [sys.executable, "-c", FULL_DISK, "native", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"{tmp_path}/1.partial-" in result.stdout
+    assert "File too large" in result.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["0"]
+    table = make_table("native", 16, "adagrad")
+    table.load(tmp_path / "0")
+    assert table.step == 1
