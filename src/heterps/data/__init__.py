@@ -1,0 +1,1 @@
+"""From files to micro-batches: sources, formats, hashing, lanes and readers."""
