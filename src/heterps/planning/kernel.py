@@ -26,7 +26,7 @@ class Provisions:
     """The cheapest provision of each of many assignments.
 
     ``status`` indexes STATUS; ``cost`` is in dollars, infinite where it is not feasible;
-    ``period_s`` is the time of a batch (where the floor is missed, about the shortest within limits);
+    ``period_s`` is the time of a batch (where the floor is missed, about the shortest);
     ``violation`` grows with the distance from feasibility; ``units`` holds one column a stage, then
     zeros.
     """

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heterps.planning.kernel import Assignments
-from heterps.planning.policy.features import Features
+from heterps.planning.kernel import Assignments, Kernel
+from heterps.planning.policy.features import Features, features_of
 from heterps.planning.policy.network import Policy, Preferences, sample
+from heterps.planning.policy.proposals import beside
 from heterps.planning.policy.training import (
     FeatureBatch,
     PolicyNetwork,
@@ -92,3 +93,28 @@ class Learner:
         rows = torch.from_numpy(plans.astype(np.int64))[None]
         logp: torch.Tensor = log_probability(prefer, stay, rows, self._batch.layers)[0]
         return logp.div(plans.shape[1])
+
+
+class Adviser:
+    """What a policy, untuned, says of problems a little beside the given one."""
+
+    _AT_ONCE = 8
+
+    def __init__(self, policy: Policy, kernel: Kernel, rng: np.random.Generator) -> None:
+        self._network = PolicyNetwork(policy)
+        self._kernel = kernel
+        self._rng = rng
+        self._views: list[Preferences] = []
+
+    def propose(self, count: int) -> Assignments:
+        """Plans for one such problem, another with each call."""
+        if not self._views:
+            self._views = self._ask()
+        return sample(self._views.pop(), count, self._rng)
+
+    def _ask(self) -> list[Preferences]:
+        asked = [features_of(beside(self._kernel, self._rng)) for _ in range(self._AT_ONCE)]
+        batch = FeatureBatch.of(asked)
+        with torch.no_grad():
+            prefer, stay = self._network(batch)
+        return [as_preferences(prefer, stay, index, batch) for index in range(len(asked))]

@@ -1,4 +1,4 @@
-"""What a policy proposes before any tuning, in numpy."""
+"""What a policy proposes before any tuning, in numpy, and the problems it is asked about later."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps.planning.kernel import Assignments, Kernel
-from heterps.planning.policy.features import Features, features_of
+from heterps.planning.policy.features import Features
 from heterps.planning.policy.network import Policy, sample
 from heterps.planning.variants import variant
 
@@ -24,20 +24,19 @@ def first_samples(policy: Policy, features: Features, seed: int) -> Assignments:
     return sample(policy.preferences(features), FIRST_SAMPLES, rng, temperature)
 
 
-def samples_beside(
-    policy: Policy, kernel: Kernel, count: int, rng: np.random.Generator
-) -> Assignments:
-    """Proposed for a problem a little beside the given one, with other limits and prices and a
-    higher floor. Where a limit binds, the optimum is often what the policy would have said of such
-    a problem: it sees limits as prices on units, and those jump where whole units are counted."""
+def beside(kernel: Kernel, rng: np.random.Generator) -> Kernel:
+    """A problem a little beside the given one, with other limits and prices and a higher floor.
+
+    Where a limit binds, the optimum is often what the policy would have said of such a problem: it
+    sees limits as prices on units, and those jump where whole units are counted.
+    """
     shift = rng.normal(0.0, _SHIFT, (2, len(kernel.limit)))
-    beside = variant(
+    return variant(
         kernel,
         limit=_shifted(kernel.limit, shift[0]),
         price=kernel.price * np.exp(shift[1] / 2),
         max_period_s=kernel.max_period_s * float(np.exp(-rng.exponential(_HASTE))),
     )
-    return sample(policy.preferences(features_of(beside)), count, rng)
 
 
 def _shifted(limit: NDArray[np.int64], shift: NDArray[np.float64]) -> NDArray[np.int64]:

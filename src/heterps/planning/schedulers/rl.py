@@ -14,10 +14,10 @@ import numpy as np
 
 from heterps.planning.plan import Plan
 from heterps.planning.policy.features import Features, features_of
-from heterps.planning.policy.learner import Learner, one_thread
+from heterps.planning.policy.learner import Adviser, Learner, one_thread
 from heterps.planning.policy.network import Policy
 from heterps.planning.policy.pool import Pool
-from heterps.planning.policy.proposals import eased, first_samples, samples_beside
+from heterps.planning.policy.proposals import eased, first_samples
 from heterps.planning.problem import Problem
 from heterps.planning.provisioning import provision
 from heterps.planning.schedulers.base import Progress, Report, Scheduler, Stop, ignore, never
@@ -30,9 +30,9 @@ _RECOMBINE_EVERY = 6
 
 
 class PolicyScheduler(Scheduler):
-    """``steps`` of tuning with ``samples`` plans each; ``look_around`` of the best plans have all
-    their neighbours priced with each step. ``policy`` replaces the pre-trained one, to go on from
-    a policy that was saved."""
+    """``steps`` of tuning with ``samples`` plans each, fewer where they have taken
+    ``max_evaluations``; ``look_around`` of the best plans have all their neighbours priced with
+    each step. ``policy`` replaces the pre-trained one, to go on from a policy that was saved."""
 
     cell: ClassVar[str]
     pretrained: ClassVar[bool] = True
@@ -44,6 +44,7 @@ class PolicyScheduler(Scheduler):
         samples: int = 64,
         look_around: int = 2,
         rate: float = 5e-3,
+        max_evaluations: int = 250_000,
         policy: Policy | None = None,
     ) -> None:
         self.seed = seed
@@ -51,6 +52,7 @@ class PolicyScheduler(Scheduler):
         self.samples = samples
         self.look_around = look_around
         self.rate = rate
+        self.max_evaluations = max_evaluations
         self.policy = policy
 
     def plan(self, problem: Problem, *, stop: Stop = never, report: Report = ignore) -> Plan:
@@ -74,11 +76,12 @@ class PolicyScheduler(Scheduler):
         with one_thread():
             learner = Learner(policy, features, seed=self.seed, rate=self.rate)
             rng = np.random.default_rng([19, self.seed])
+            adviser = Adviser(policy, pool.kernel, rng)
             for step in range(self.steps):
-                if stop() and pool.best is not None:
+                if (stop() and pool.best is not None) or pool.evaluations >= self.max_evaluations:
                     break
                 self._learn(learner, pool)
-                self._explore(step, policy, pool, rng)
+                self._explore(step, adviser, pool, rng)
                 cost = pool.cost if np.isfinite(pool.cost) else None
                 report(Progress(step + 1, self.steps, cost))
             return learner.policy
@@ -94,11 +97,10 @@ class PolicyScheduler(Scheduler):
         pool.look_around(self.look_around)
         learner.learn(plans, scores, imitate=pool.elite(_ELITE))
 
-    def _explore(self, step: int, policy: Policy, pool: Pool, rng: np.random.Generator) -> None:
+    def _explore(self, step: int, adviser: Adviser, pool: Pool, rng: np.random.Generator) -> None:
         wider = eased(pool.kernel, rng)
         pool.look_for_exchanges(wider)
-        start = samples_beside(policy, pool.kernel, _SAMPLES_APART, rng)
-        pool.descend_apart(start, _LOOKS_APART, wider)
+        pool.descend_apart(adviser.propose(_SAMPLES_APART), _LOOKS_APART, wider)
         if step % _RECOMBINE_EVERY == _RECOMBINE_EVERY - 1:
             pool.recombine()
 
