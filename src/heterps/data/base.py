@@ -1,0 +1,28 @@
+"""What every format gives: a file as row groups that can be read one by one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from heterps.data.source import SourceFile
+
+
+class GroupedFile(ABC):
+    """A file as a list of row groups.
+
+    The constructor reads what it takes to know the schema and the sizes, and raises InputError with
+    the file's name where that fails. Reading is safe from several threads at once.
+    """
+
+    schema: pa.Schema
+    sizes: Sequence[int]  # rows in each row group
+
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+
+    @abstractmethod
+    def read(self, index: int, columns: Sequence[str]) -> pa.Table:
+        """The named columns of a row group. Raises InputError with the file's name."""

@@ -1,0 +1,71 @@
+"""Criteo's TSV: a label, 13 whole numbers, 26 texts; an empty field is a missing value.
+
+A file without the label column, as in Criteo's test set, is told by its 39 fields. Blocks of lines
+act as row groups: one pass over the file finds where they start.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.csv
+
+from heterps.data.base import GroupedFile
+from heterps.data.lines import GzipLines, Lines, PlainLines
+from heterps.data.source import SourceFile, reason
+from heterps.errors import InputError
+
+LABEL = "label"
+DENSE = tuple(f"I{i}" for i in range(1, 14))
+SPARSE = tuple(f"C{i}" for i in range(1, 27))
+BLOCK_ROWS = 65536
+
+
+class CriteoGroups(GroupedFile):
+    def __init__(self, file: SourceFile, block_rows: int = BLOCK_ROWS) -> None:
+        super().__init__(file)
+        self._lines: Lines = (GzipLines if file.suffix.endswith(".gz") else PlainLines)(file)
+        try:
+            self._blocks = self._lines.blocks(block_rows)
+            first = self._lines.read(self._blocks[0]) if self._blocks else b""
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(file.url, f"cannot be read ({reason(error)})") from None
+        self.sizes = [block.rows for block in self._blocks]
+        self._names = _names(first.partition(b"\n")[0].count(b"\t") + 1, file)
+        kinds = {LABEL: pa.float32(), **dict.fromkeys(DENSE, pa.float32())}
+        texts = pa.dictionary(pa.int32(), pa.string())
+        self.schema = pa.schema([(name, kinds.get(name, texts)) for name in self._names])
+
+    def read(self, index: int, columns: Sequence[str]) -> pa.Table:
+        block = self._blocks[index]
+        try:
+            return self._parsed(self._lines.read(block), columns)
+        except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
+            last = block.first_line + block.rows - 1
+            where = f"lines {block.first_line} to {last}"
+            raise InputError(self.file.url, f"{where} cannot be read ({reason(error)})") from None
+
+    def _parsed(self, text: bytes, columns: Sequence[str]) -> pa.Table:
+        options = pa.csv.ReadOptions(
+            column_names=self._names, use_threads=False, block_size=max(len(text), 1)
+        )
+        parse = pa.csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=False)
+        convert = pa.csv.ConvertOptions(
+            column_types=self.schema,
+            include_columns=list(columns),
+            null_values=[""],
+            strings_can_be_null=True,
+        )
+        return pa.csv.read_csv(pa.BufferReader(text), options, parse, convert)
+
+
+def _names(fields: int, file: SourceFile) -> list[str]:
+    known = [LABEL, *DENSE, *SPARSE]
+    if fields not in (len(known), len(known) - 1) and file.size_bytes:
+        expected = (
+            f"expected {len(known)} fields a line with tabs between them (a label, 13 numbers"
+        )
+        raise InputError(file.url, f"{expected}, 26 texts), got {fields}: is it Criteo's format?")
+    return known[1:] if fields == len(known) - 1 else known

@@ -1,0 +1,134 @@
+"""The row groups of all files of a data set, or of the part of it that is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from heterps.data.base import GroupedFile
+from heterps.data.columns import Columns, Rows, check_schema, decode
+from heterps.data.criteo import CriteoGroups
+from heterps.data.parquet import ParquetGroups
+from heterps.data.source import SUFFIXES, SourceFile, find_files
+from heterps.data.split import held_out, rows_of_part
+from heterps.errors import InputError
+from heterps.job.data import DataSpec
+
+FORMATS: dict[str, type[GroupedFile]] = {
+    ".parquet": ParquetGroups,
+    **dict.fromkeys((".tsv", ".txt", ".tsv.gz", ".txt.gz"), CriteoGroups),
+}
+assert set(FORMATS) == set(SUFFIXES)
+
+Part = Literal["train", "validation"]
+
+
+class _Group(NamedTuple):
+    file: GroupedFile
+    number: int  # in its file
+
+
+class Dataset:
+    """``sizes`` counts the rows that each row group has in this part.
+
+    Without ``labels`` neither labels nor weights are read; with ``binary`` labels are 0 or 1.
+    """
+
+    def __init__(
+        self,
+        spec: DataSpec,
+        files: Sequence[GroupedFile],
+        part: Part = "train",
+        *,
+        labels: bool = True,
+        binary: bool = False,
+    ) -> None:
+        for file in files:
+            check_schema(file.schema, spec, file.file.url, labels=labels)
+        self.spec = spec
+        self.part = part
+        self.labels = labels
+        self.binary = binary
+        self._columns = list(spec.column_paths(labels=labels))
+        self._groups = [_Group(file, i) for file in files for i in range(len(file.sizes))]
+        self._whole = [group.file.sizes[group.number] for group in self._groups]
+        self._held = held_out(self._whole, spec.fraction or 0.0)
+        self.sizes = tuple(self._sizes())
+        if not sum(self.sizes):
+            raise InputError(f"data.{part}", "holds no samples")
+
+    @classmethod
+    def open(
+        cls,
+        spec: DataSpec,
+        part: Part = "train",
+        base: str = "",
+        *,
+        labels: bool = True,
+        binary: bool = False,
+    ) -> Dataset:
+        """Finds the files of a part and reads what says how many rows they hold; relative paths
+        start from ``base``. Raises InputError.
+        """
+        files = [grouped(file) for file in find_files(*_paths(spec, part), base)]
+        return cls(spec, files, part, labels=labels, binary=binary)
+
+    @property
+    def samples(self) -> int:
+        return sum(self.sizes)
+
+    def read(self, row_group: int, order: Rows | None = None) -> Columns:
+        """The rows of a row group that belong to this part, in the given order of them. Raises
+        InputError with the name of the file.
+        """
+        file, index = self._groups[row_group]
+        table = file.read(index, self._columns)
+        if table.num_rows != self._whole[row_group]:
+            problem = f"row group {index} holds {table.num_rows} rows, expected"
+            raise InputError(file.file.url, f"{problem} {self._whole[row_group]}: has it changed?")
+        try:
+            columns = decode(table, self.spec, self._rows(row_group, order), labels=self.labels)
+            self._check_labels(columns)
+        except InputError as error:
+            problem = f"row group {index}, column '{error.path}': {error.problem}"
+            raise InputError(file.file.url, problem) from None
+        return columns
+
+    def _sizes(self) -> list[int]:
+        if self.spec.fraction is None:
+            return self._whole
+        if self.part == "validation":
+            return self._held
+        return [size - held for size, held in zip(self._whole, self._held, strict=True)]
+
+    def _rows(self, row_group: int, order: Rows | None) -> Rows | None:
+        if self.spec.fraction is None:
+            return order
+        size, held = self._whole[row_group], self._held[row_group]
+        rows = rows_of_part(row_group, size, held, validation=self.part == "validation")
+        return rows if order is None else rows[order]
+
+    def _check_labels(self, columns: Columns) -> None:
+        label = columns.label
+        if not self.binary or label is None:
+            return
+        wrong = label[(label != 0) & (label != 1)]
+        if len(wrong):
+            raise InputError(self.spec.label, f"expected the labels 0 and 1, got {wrong[0]:g}")
+
+
+def grouped(file: SourceFile) -> GroupedFile:
+    """Raises InputError."""
+    if not file.suffix:
+        raise InputError(file.url, f"its ending tells no format; known are {', '.join(SUFFIXES)}")
+    return FORMATS[file.suffix](file)
+
+
+def _paths(spec: DataSpec, part: Part) -> tuple[Sequence[str], str]:
+    """Where the files of a part are, and the field that says so."""
+    if part == "train" or spec.fraction is not None:
+        return spec.train, "data.train"
+    if spec.validation is None:
+        raise InputError("data.validation", "is missing: give a path, or a fraction such as 0.1")
+    assert isinstance(spec.validation, tuple)
+    return spec.validation, "data.validation"

@@ -1,0 +1,129 @@
+"""The job's data: where the samples are, and which columns mean what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator
+
+from heterps.job.fields import Record, Text, refuse, shown
+
+# Names that a batch gives to other tensors than slots.
+RESERVED = ("dense", "label", "weight", "x", "loss", "prediction")
+_TRANSFORMS = ("log1p", "none")
+
+
+def _paths(value: object) -> tuple[str, ...]:
+    entries = [value] if isinstance(value, str) else value
+    if not isinstance(entries, Sequence) or not entries:
+        raise refuse(f"expected a path, a pattern or a list of them, got {shown(value)}")
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, str) or not entry:
+            where = () if isinstance(value, str) else (index,)
+            raise refuse(f"expected a path or a pattern, got {shown(entry)}", *where)
+    return tuple(entries)
+
+
+def _validation(value: object) -> float | tuple[str, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not 0 < value < 1:
+            raise refuse(f"expected a fraction between 0 and 1, or a path, got {shown(value)}")
+        return float(value)
+    return _paths(value)
+
+
+def _document(value: float | tuple[str, ...] | None) -> float | list[str] | None:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _transform(value: object) -> object:
+    if value not in _TRANSFORMS:
+        raise refuse(f"expected {' or '.join(_TRANSFORMS)}, got {shown(value)}")
+    return value
+
+
+def _flag(value: object) -> object:
+    if not isinstance(value, bool):
+        raise refuse(f"expected true or false, got {shown(value)}")
+    return value
+
+
+def _pooling(value: object) -> object:
+    if value not in ("sum", "mean", "none"):
+        raise refuse(f"expected sum, mean or none, got {shown(value)}")
+    return value
+
+
+class SparseSlot(Record):
+    """A column of categories: one a sample, or with ``multi`` a list of them."""
+
+    name: Text
+    multi: Annotated[bool, BeforeValidator(_flag)] = False
+    pooling: Annotated[Literal["sum", "mean", "none"], BeforeValidator(_pooling)] = "sum"
+
+
+def _slot(value: object) -> object:
+    if isinstance(value, str) or not isinstance(value, Mapping | SparseSlot):
+        return {"name": value}
+    return value
+
+
+def _distinct(names: Sequence[str], *within: str) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise refuse(f"column '{name}' stands twice", index, *within)
+
+
+def _dense(names: tuple[str, ...]) -> tuple[str, ...]:
+    _distinct(names)
+    return names
+
+
+def _sparse(slots: tuple[SparseSlot, ...]) -> tuple[SparseSlot, ...]:
+    _distinct([slot.name for slot in slots])
+    for index, slot in enumerate(slots):
+        if slot.name in RESERVED or slot.name.endswith(".offsets"):
+            raise refuse(f"a slot cannot be called '{slot.name}': rename the column", index)
+    return slots
+
+
+class DataSpec(Record):
+    """``train`` and ``validation`` are paths, patterns or lists of them; a number for
+    ``validation`` is the share of the training samples that is set aside for it.
+    """
+
+    train: Annotated[tuple[str, ...], BeforeValidator(_paths)]
+    validation: Annotated[
+        float | tuple[str, ...] | None, PlainValidator(_validation), PlainSerializer(_document)
+    ] = None
+    label: Text = "label"
+    weight: Text | None = None
+    dense: Annotated[tuple[Text, ...], AfterValidator(_dense)] = ()
+    sparse: Annotated[
+        tuple[Annotated[SparseSlot, BeforeValidator(_slot)], ...], AfterValidator(_sparse)
+    ] = ()
+    transform: Annotated[Literal["log1p", "none"], BeforeValidator(_transform)] = "log1p"
+
+    def model_post_init(self, _context: Any) -> None:
+        if not self.dense and not self.sparse:
+            raise refuse("names no input: list columns under dense or sparse")
+        aims = {"label": self.label, "weight": self.weight}
+        for aim, column in aims.items():
+            if column in (*self.dense, *(slot.name for slot in self.sparse)):
+                raise refuse(f"column '{column}' is the {aim} and an input at once")
+
+    @property
+    def fraction(self) -> float | None:
+        """The share of the samples that validation gets, if it has no files of its own."""
+        return self.validation if isinstance(self.validation, float) else None
+
+    def column_paths(self, *, labels: bool = True) -> dict[str, str]:
+        """Every column that is read, and the field that names it."""
+        paths = {self.label: "label"} if labels else {}
+        if labels and self.weight is not None:
+            paths[self.weight] = "weight"
+        paths |= {name: f"dense[{index}]" for index, name in enumerate(self.dense)}
+        return paths | {slot.name: f"sparse[{index}]" for index, slot in enumerate(self.sparse)}

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from heterps.data.dataset import Dataset
+from heterps.errors import InputError
+from heterps.job.data import DataSpec
+
+
+def samples(data: Dataset) -> list[int]:
+    """The numbers of the samples, in the order of the files."""
+    return [int(x) for g in range(len(data.sizes)) for x in data.read(g).dense[:, 0]]
+
+
+def test_row_groups_of_all_files_follow_each_other(numbered):
+    data = Dataset.open(numbered([4, 3], [5]))
+    assert data.sizes == (4, 3, 5)
+    assert samples(data) == list(range(12))
+    assert data.read(1, np.array([2, 0])).dense.ravel().tolist() == [6, 4]
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.999])
+def test_a_fraction_splits_the_samples_without_overlap(numbered, fraction: float):
+    spec = numbered([40, 40, 7], [31], validation=fraction)
+    train, validation = (Dataset.open(spec, part) for part in ("train", "validation"))
+    assert validation.samples == int(118 * fraction)
+    assert sorted(samples(train) + samples(validation)) == list(range(118))
+    order = np.arange(train.sizes[0])[::-1]
+    assert train.read(0, order).dense[:, 0].tolist() == train.read(0).dense[::-1, 0].tolist()
+
+
+def test_a_fraction_is_drawn_and_not_cut_off(numbered):
+    validation = samples(Dataset.open(numbered([100], validation=0.5), "validation"))
+    assert validation == sorted(validation)
+    assert 15 < sum(number < 50 for number in validation) < 35
+
+
+def test_validation_from_files_of_its_own(numbered, parquet):
+    path = parquet("v/a.parquet", {"click": [1], "I1": [7.0], "C1": [1]})
+    assert samples(Dataset.open(numbered([3], validation=str(path)), "validation")) == [7]
+
+
+def test_validation_that_is_not_given_is_refused(numbered):
+    with pytest.raises(InputError, match=r"data\.validation: is missing: give a path, or a fract"):
+        Dataset.open(numbered([3]), "validation")
+
+
+def test_data_without_samples_are_refused(parquet):
+    path = parquet("a.parquet", {"label": np.empty(0, np.int8), "C1": np.empty(0, np.int64)})
+    with pytest.raises(InputError, match=r"data\.train: holds no samples"):
+        Dataset.open(DataSpec.parse({"train": str(path), "sparse": ["C1"]}))
+
+
+def test_labels_outside_0_and_1_are_refused_where_they_have_to_be_binary(parquet):
+    path = parquet("a.parquet", {"label": [0, 1, 2], "C1": [1, 2, 3]})
+    spec = DataSpec.parse({"train": str(path), "sparse": ["C1"]})
+    assert Dataset.open(spec).read(0).label.tolist() == [0, 1, 2]
+    with pytest.raises(InputError) as caught:
+        Dataset.open(spec, binary=True).read(0)
+    assert str(caught.value) == (
+        f"{path}: row group 0, column 'label': expected the labels 0 and 1, got 2"
+    )
+
+
+def test_without_labels_the_column_may_be_absent(parquet):
+    path = parquet("a.parquet", {"C1": [1, 2, 3]})
+    spec = DataSpec.parse({"train": str(path), "sparse": ["C1"]})
+    columns = Dataset.open(spec, labels=False).read(0)
+    assert (columns.label, columns.rows) == (None, 3)

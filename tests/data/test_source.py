@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from heterps.data.source import find_files
+from heterps.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.parquet", "a.parquet", "c.tsv.gz", "_half.parquet", ".x.parquet", "readme"):
+        (tmp_path / name).write_bytes(b"12345")
+    return tmp_path
+
+
+def names(*patterns: str, base: str = "") -> list[str]:
+    return [Path(file.path).name for file in find_files(patterns, base=base)]
+
+
+def test_files_come_sorted_and_once(folder: Path):
+    pattern = f"{folder}/*.parquet"
+    assert names(f"{folder}/b.parquet", pattern, f"file://{folder}/a.parquet")[-2:] == [
+        "a.parquet",
+        "b.parquet",
+    ]
+    assert len(names(pattern, pattern)) == len(names(pattern))
+
+
+def test_a_folder_gives_the_data_in_it(folder: Path):
+    found = find_files([str(folder)])
+    assert [file.path for file in found] == [
+        f"{folder}/{name}" for name in ("a.parquet", "b.parquet", "c.tsv.gz")
+    ]
+    assert [file.suffix for file in found] == [".parquet", ".parquet", ".tsv.gz"]
+    assert found[0].size_bytes == 5
+    assert found[0].url == f"{folder}/a.parquet"
+
+
+def test_relative_paths_start_from_the_job_file(folder: Path):
+    assert names("a.parquet", base=str(folder)) == ["a.parquet"]
+    assert names(f"{folder}/b.parquet", base="/elsewhere") == ["b.parquet"]
+
+
+def test_other_file_systems_come_through_the_same_door():
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/source/a.parquet", b"xyz")
+    (file,) = find_files(["memory://source/*.parquet"])
+    assert file.url == "memory:///source/a.parquet"
+    assert file.open().read() == b"xyz"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("{}/*.tsv", "nothing matches '{}/*.tsv': check the path"),
+        ("{}/none.parquet", "nothing matches '{}/none.parquet'"),
+        ("{}/empty", "nothing matches '{}/empty': the folder holds no .parquet, .tsv"),
+        ("gopher://host/x", "'gopher://host/x' cannot be opened (Protocol not known: gopher)"),
+    ],
+)
+def test_what_cannot_be_found_is_one_line(folder: Path, pattern: str, problem: str):
+    (folder / "empty").mkdir()
+    with pytest.raises(InputError) as caught:
+        find_files([pattern.replace("{}", str(folder))], "data.validation")
+    assert str(caught.value).startswith(f"data.validation: {problem.replace('{}', str(folder))}")
+
+
+def test_a_file_that_is_gone_is_named(folder: Path):
+    (file,) = find_files([f"{folder}/a.parquet"])
+    (folder / "a.parquet").unlink()
+    with pytest.raises(InputError, match=r"a\.parquet: cannot be read \(No such file"):
+        file.open()
