@@ -1,0 +1,169 @@
+"""Who works on which micro-batch, and in which order: arithmetic and a state machine, no processes.
+
+Stage i works on micro-batch j in replica (j mod V) mod k_i, V being the number of lanes, and
+gradients go back the way activations came. So stages with different numbers of replicas need no
+barrier between them, and everyone knows who does what without talking.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from heterps.errors import InputError
+
+
+@dataclass(frozen=True)
+class Routing:
+    """``replicas`` of each stage, and the ``lanes`` of the run."""
+
+    lanes: int
+    replicas: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.replicas:
+            raise InputError("stages", "expected at least one")
+        for stage, count in enumerate(self.replicas):
+            if not 1 <= count <= self.lanes:
+                problem = f"expected 1 to {self.lanes} replicas (one per lane), got {count}"
+                raise InputError(f"stages[{stage}].units", problem)
+
+    @property
+    def stages(self) -> int:
+        return len(self.replicas)
+
+    def replica(self, stage: int, micro_batch: int) -> int:
+        """Which replica of the stage works on the micro-batch."""
+        return micro_batch % self.lanes % self.replicas[stage]
+
+    def peers(self, stage: int, replica: int, other: int) -> tuple[int, ...]:
+        """The replicas of stage ``other`` that share micro-batches with this one, ascending."""
+        lanes = range(replica, self.lanes, self.replicas[stage])
+        return tuple(sorted({lane % self.replicas[other] for lane in lanes}))
+
+    def credit(self, stage: int) -> int:
+        """How many micro-batches a replica may have sent on without their gradients, such that the
+        stages after it can all be at work: two for each replica there, shared by its own."""
+        after = sum(self.replicas[stage:])
+        return 2 * -(-after // self.replicas[stage])
+
+
+class Do(enum.Enum):
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    COMMIT = "commit"
+
+
+class Task(NamedTuple):
+    """``number`` is the micro-batch, or with COMMIT the batch."""
+
+    do: Do
+    number: int
+
+
+BatchRange = Callable[[int], range]
+
+
+class ReplicaProgram:
+    """What one replica of one stage does next, given what has arrived.
+
+    Forward in ascending order of micro-batches, as far as input is there, the credit allows and the
+    batch may start: batch b waits for the commit of b - 1 - ``staleness``. Backward in ascending
+    order too, and before forward, so that memory is given back early. A batch is committed when all
+    its micro-batches here have gone backward, also where there was none: a commit sums over all
+    replicas of the stage. ``batches`` maps a batch to its micro-batches.
+
+    The smallest unfinished micro-batch can always go on, in every stage, whatever the credit: no
+    replica prefers another one to it. So the pipeline cannot lock up.
+    """
+
+    def __init__(
+        self,
+        routing: Routing,
+        stage: int,
+        replica: int,
+        batches: BatchRange,
+        *,
+        first_batch: int = 0,
+        end_batch: int,
+        credit: int | None = None,
+        staleness: int = 0,
+    ) -> None:
+        self._routing = routing
+        self._stage = stage
+        self._replica = replica
+        self._batches = batches
+        self._end = end_batch
+        self._credit = routing.credit(stage) if credit is None else credit
+        self._staleness = staleness
+        self._last = stage == routing.stages - 1
+        self._inputs: set[int] = set()
+        self._gradients: set[int] = set()
+        self._in_flight: deque[int] = deque()
+        self._ahead = self._mine(first_batch)
+        self._next: tuple[int, int] | None = next(self._ahead, None)
+        self.committed = first_batch - 1
+
+    def input_arrived(self, micro_batch: int) -> None:
+        """The activations, or for the first stage the samples, are here."""
+        self._check(micro_batch, self._inputs)
+        self._inputs.add(micro_batch)
+
+    def gradient_arrived(self, micro_batch: int) -> None:
+        if micro_batch not in self._in_flight or micro_batch in self._gradients:
+            raise ValueError(f"no gradient was due for micro-batch {micro_batch}")
+        self._gradients.add(micro_batch)
+
+    @property
+    def finished(self) -> bool:
+        return self.committed == self._end - 1
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def take(self) -> Task | None:
+        """The next task, which is then taken as done; None while there is nothing to do."""
+        if self._in_flight and (self._last or self._in_flight[0] in self._gradients):
+            micro_batch = self._in_flight.popleft()
+            self._gradients.discard(micro_batch)
+            return Task(Do.BACKWARD, micro_batch)
+        if not self.finished and self._through(self.committed + 1):
+            self.committed += 1
+            return Task(Do.COMMIT, self.committed)
+        if self._may_go_forward():
+            assert self._next is not None
+            _, micro_batch = self._next
+            self._inputs.discard(micro_batch)
+            self._in_flight.append(micro_batch)
+            self._next = next(self._ahead, None)
+            return Task(Do.FORWARD, micro_batch)
+        return None
+
+    def _mine(self, first_batch: int) -> Iterator[tuple[int, int]]:
+        """Own micro-batches with their batch, ascending."""
+        for batch in range(first_batch, self._end):
+            for micro_batch in self._batches(batch):
+                if self._routing.replica(self._stage, micro_batch) == self._replica:
+                    yield batch, micro_batch
+
+    def _through(self, batch: int) -> bool:
+        """Whether nothing of the batch is left to do here."""
+        if self._next is not None and self._next[0] <= batch:
+            return False
+        return not self._in_flight or self._in_flight[0] >= self._batches(batch).stop
+
+    def _may_go_forward(self) -> bool:
+        if self._next is None or len(self._in_flight) >= self._credit:
+            return False
+        batch, micro_batch = self._next
+        return micro_batch in self._inputs and batch <= self.committed + 1 + self._staleness
+
+    def _check(self, micro_batch: int, known: set[int]) -> None:
+        here = self._routing.replica(self._stage, micro_batch) == self._replica
+        passed = self._next is None or micro_batch < self._next[1]
+        if not here or passed or micro_batch in known:
+            raise ValueError(f"micro-batch {micro_batch} was not due here")
