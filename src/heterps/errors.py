@@ -2,7 +2,8 @@
 
 HeterPSError
 ├── InputError            a field of a file or an argument is wrong; carries its path
-│   └── UnknownNameError  a name that is not among the known ones; suggests the nearest
+│   ├── UnknownNameError  a name that is not among the known ones; suggests the nearest
+│   └── ModelError        a model that cannot be built, cut or trained; names the layer or the file
 ├── InfeasibleError       no plan keeps the constraints; carries the reason and what is reachable
 ├── NoPlanFoundError      a method gave up though plans may exist; another method can decide
 ├── MissingExtraError     an optional dependency is not installed
@@ -43,6 +44,10 @@ class UnknownNameError(InputError):
         listed = ", ".join(names) if names else "none"
         super().__init__(path, f"unknown {what} '{given}' (known: {listed}){hint}")
         self.given = given
+
+
+class ModelError(InputError):
+    """A model that cannot be built, cut or trained: ``path`` is the layer, or the file and line."""
 
 
 class InfeasibleError(HeterPSError):

@@ -1,0 +1,1 @@
+"""Models as chains of named layers, which know nothing of stages, workers or servers."""
