@@ -1,0 +1,206 @@
+"""The layers of one stage: forward and backward of micro-batches, one change of weights a batch.
+
+No processes and no sockets here: what arrives comes in as tensors, what goes on is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.optim import Optimizer
+
+from heterps.models.batch import LOSS, Batch
+from heterps.models.chain import Chain
+from heterps.models.context import Context
+from heterps.models.rows import Asked, RowSource, rows_of
+
+Gradients = dict[str, Tensor]
+MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
+
+
+class Tables(Protocol):
+    """Where the rows of sparse tables come from and their gradients go to."""
+
+    def rows_at(self, batch: int) -> RowSource:
+        """Rows as batch ``batch`` is to see them; a pull waits for the commit that it needs."""
+        ...
+
+    def accumulate(
+        self, table: str, batch: int, part: tuple[int, int], ids: Tensor, gradients: Tensor
+    ) -> None:
+        """The gradients of one layer in one micro-batch: ``part`` is (micro-batch, layer)."""
+        ...
+
+
+class Replicas(Protocol):
+    """The replicas of a stage, all of which sum their gradients once a batch."""
+
+    def sum(self, tensors: Sequence[Tensor]) -> None:
+        """In place; the same on every replica afterwards."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What crosses from one stage to the next: ``names`` forward, ``gradients`` of some back."""
+
+    names: tuple[str, ...] = ()
+    gradients: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """``share`` is its part of the samples of its batch."""
+
+    number: int
+    batch: int
+    share: float
+
+
+@dataclass
+class _InFlight:
+    """A micro-batch that has gone forward."""
+
+    micro_batch: MicroBatch
+    inputs: Batch
+    outputs: Batch
+    asked: Mapping[str, Asked]
+
+
+class Stage:
+    """``chain`` holds the stage's layers, ``first_layer`` is the number of the first in the model.
+
+    ``before`` is the cut that input crosses (None: it comes from the data), ``after`` the one that
+    output crosses (None: this stage ends in the loss). Micro-batches go forward and backward in the
+    order that ``ReplicaProgram`` says; with ``stale`` a batch may go forward before the one ahead
+    of it is committed, and each computes throughout with the weights that its forward began with.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        first_layer: int,
+        tables: Tables,
+        replicas: Replicas,
+        make_optimizer: MakeOptimizer,
+        *,
+        before: Cut | None = None,
+        after: Cut | None = None,
+        seed: int = 0,
+        stale: bool = False,
+    ) -> None:
+        self.chain = chain
+        self._number = {name: first_layer + at for at, name in enumerate(chain.names)}
+        self._tables = tables
+        self._replicas = replicas
+        self._before = before or Cut()
+        self._after = after
+        self._seed = seed
+        self._weights = _Weights(chain, stale)
+        weights = list(chain.parameters())
+        self.optimizer = make_optimizer(weights) if weights else None
+        self._in_flight: dict[int, _InFlight] = {}
+
+    def forward(self, micro_batch: MicroBatch, arrived: Batch) -> dict[str, Tensor]:
+        """What goes on to the next stage; the last stage gives its ``loss``."""
+        inputs = {
+            name: tensor.detach().requires_grad_(name in self._before.gradients)
+            for name, tensor in arrived.items()
+        }
+        context = Context(self._seed, micro_batch.number, training=True)
+        source = self._tables.rows_at(micro_batch.batch)
+        asked = self.chain.ask(inputs, source, context)
+        made = self._weights.run(micro_batch.batch, (inputs, rows_of(asked), context))
+        outputs = {name: made[name] for name in (self._after.names if self._after else (LOSS,))}
+        self._in_flight[micro_batch.number] = _InFlight(micro_batch, inputs, outputs, asked)
+        return {name: tensor.detach() for name, tensor in outputs.items()}
+
+    def backward(self, number: int, arrived: Gradients) -> Gradients:
+        """Takes the gradients of what went on, gives those of what came in."""
+        flight = self._in_flight.pop(number)
+        if self._after is None:
+            _backward([flight.outputs[LOSS] * flight.micro_batch.share], [None])
+        else:
+            names = [name for name in self._after.gradients if flight.outputs[name].requires_grad]
+            _backward([flight.outputs[name] for name in names], [arrived[name] for name in names])
+        for name, entry in flight.asked.items():
+            self._hand_in(flight.micro_batch, name, entry)
+        return {name: _gradient_of(flight.inputs[name]) for name in self._before.gradients}
+
+    def commit(self, batch: int) -> None:
+        """Sums the gradients of the batch over the replicas and changes the weights."""
+        gradients = self.collect(batch)
+        if gradients:
+            self._replicas.sum(gradients)
+        self.step()
+
+    def collect(self, batch: int) -> list[Tensor]:
+        """The gradients of a batch here, where the optimizer will look for them."""
+        return self._weights.collect(batch)
+
+    def step(self) -> None:
+        if self.optimizer is not None:
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=False)
+
+    def predict(self, number: int, arrived: Batch, batch: int) -> dict[str, Tensor]:
+        """Forward alone, with the weights and rows as they are after ``batch``: what goes on, or
+        all that the last stage makes. Leaves no trace."""
+        context = Context(self._seed, number, training=False)
+        with torch.no_grad():
+            asked = self.chain.ask(arrived, self._tables.rows_at(batch + 1), context)
+            made = self.chain(arrived, rows_of(asked), context)
+        return {name: made[name] for name in self._after.names} if self._after else made
+
+    def _hand_in(self, micro_batch: MicroBatch, layer: str, entry: Asked) -> None:
+        part = (micro_batch.number, self._number[layer])
+        table = self.chain.row_layers[layer].table
+        gradients = _gradient_of(entry.rows.values)
+        self._tables.accumulate(table, micro_batch.batch, part, entry.ids, gradients)
+
+
+class _Weights:
+    """The weights that each open batch computes with. Where batches overlap each has its own copy:
+    a step of the optimizer in between would give gradients of weights that were never used."""
+
+    def __init__(self, chain: Chain, stale: bool) -> None:
+        self._chain = chain
+        self._stale = stale
+        self._copies: dict[int, dict[str, Tensor]] = {}
+
+    def run(self, batch: int, arguments: tuple[object, ...]) -> dict[str, Tensor]:
+        if not self._stale:
+            made: dict[str, Tensor] = self._chain(*arguments)
+            return made
+        if batch not in self._copies:
+            self._copies[batch] = {
+                name: weight.detach().clone().requires_grad_()
+                for name, weight in self._chain.named_parameters()
+            }
+        return dict(functional_call(self._chain, self._copies[batch], arguments))
+
+    def collect(self, batch: int) -> list[Tensor]:
+        """The gradients of a batch, in the place where the optimizer looks for them."""
+        copies = self._copies.pop(batch, {})
+        collected = []
+        for name, weight in self._chain.named_parameters():
+            if self._stale:
+                weight.grad = _gradient_of(copies[name]) if copies else None
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+            collected.append(weight.grad)
+        return collected
+
+
+def _backward(tensors: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
+    if tensors:
+        torch.autograd.backward(tensors, gradients)
+
+
+def _gradient_of(leaf: Tensor) -> Tensor:
+    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
