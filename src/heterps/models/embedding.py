@@ -38,6 +38,8 @@ class SparseEmbedding(RowLayer):
             raise InputError("slots", f"expected a list of one or more names, got {slots!r}")
         if pooling not in get_args(Pooling):
             raise UnknownNameError("pooling", "pooling", str(pooling), get_args(Pooling))
+        if output in slots:
+            raise InputError("output", f"'{output}' is a slot, whose ids would be lost")
         self.slots = tuple(slots)
         self.pooling = pooling
         self.output = output

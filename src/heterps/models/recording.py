@@ -74,19 +74,21 @@ def _rows(chain: Chain, name: str, data: Batch, step: Step, context: Context) ->
         return {}
     # Only names of the data: in a run ids are asked for before the layers in front have run.
     ids = layer.ids(_Noting(data, name, step.reads), context.at(name))
-    rows = ask(_Zeros(layer.dim), layer.table, ids, context.training).rows
-    step.row_bytes = rows.values.nbytes
+    rows = ask(_Zeros(chain, layer.dim), layer.table, ids, context.training).rows
+    step.row_bytes = rows.values.numel() * torch.float32.itemsize
     return {name: rows}
 
 
 class _Zeros:
     """Rows to trace with, which no table has to hold."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, chain: Chain, dim: int) -> None:
         self._dim = dim
+        weights = (weight.dtype for weight in chain.parameters() if weight.is_floating_point())
+        self._dtype = next(weights, torch.float32)
 
     def pull(self, table: str, ids: Tensor) -> Tensor:
-        return torch.zeros(len(ids), self._dim)
+        return torch.zeros(len(ids), self._dim, dtype=self._dtype)
 
 
 class _Noting(Mapping[str, Tensor]):
