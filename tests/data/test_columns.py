@@ -4,8 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from heterps.data.columns import Bags, check_schema, decode
+from heterps.data.columns import Bags, decode
 from heterps.data.hashing import hash_integers, hash_texts, missing_id
+from heterps.data.schema import check_schema
 from heterps.errors import InputError
 from heterps.job.data import DataSpec
 
@@ -17,7 +18,13 @@ def spec(**fields: object) -> DataSpec:
 def ids(values: object, kind: pa.DataType | None = None, rows: list[int] | None = None) -> list:
     table = pa.table({"label": pa.array([0] * len(values)), "C1": pa.array(values, kind)})
     order = None if rows is None else np.array(rows, np.int64)
-    return decode(table, spec(sparse=["C1"]), order, labels=True).slots["C1"].tolist()
+    return decode(table, spec(sparse=["C1"]), order, labels=True).ids[0].tolist()
+
+
+def integer_ids(slot: str, *values: int) -> list[int]:
+    hashed = np.array(values)
+    hash_integers(slot, hashed)
+    return hashed.tolist()
 
 
 def text_ids(*texts: str) -> list[int]:
@@ -28,7 +35,7 @@ def text_ids(*texts: str) -> list[int]:
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.uint16(), pa.uint64()])
 def test_whole_numbers_of_any_width_hash_alike(kind: pa.DataType):
-    expected = hash_integers("C1", np.array([3, 0, 7])).tolist()
+    expected = integer_ids("C1", 3, 0, 7)
     assert ids([3, 0, 7], kind) == expected
     assert ids([3, None, 7], kind) == [expected[0], missing_id("C1"), expected[2]]
     assert ids([3, None, 7], kind, [2, 1]) == [expected[2], missing_id("C1")]
@@ -58,7 +65,7 @@ def test_slices_and_chunks_of_columns_hash_as_the_whole():
     texts = pa.array(["x", "a", None, "b"])
     assert ids(texts.slice(1)) == ids(["a", None, "b"])
     table = pa.table({"C1": pa.chunked_array([texts.slice(0, 2), texts.slice(2)])})
-    found = decode(table, spec(sparse=["C1"]), None, labels=False).slots["C1"]
+    found = decode(table, spec(sparse=["C1"]), None, labels=False).ids[0]
     assert found.tolist() == ids(texts)
 
 
@@ -69,11 +76,11 @@ def test_a_column_without_any_value_is_all_missing():
 def test_lists_become_bags_and_a_missing_list_is_empty():
     table = pa.table({"tags": pa.array([[1, 2], None, [], [3, None]])})
     slots = spec(sparse=[{"name": "tags", "multi": True}])
-    bags = decode(table, slots, None, labels=False).slots["tags"]
-    one, two, three = hash_integers("tags", np.array([1, 2, 3])).tolist()
+    bags = decode(table, slots, None, labels=False).bags["tags"]
+    one, two, three = integer_ids("tags", 1, 2, 3)
     assert bags.ids.tolist() == [one, two, three, missing_id("tags")]
     assert bags.offsets.tolist() == [0, 2, 2, 2, 4]
-    turned = decode(table, slots, np.array([3, 1, 0]), labels=False).slots["tags"]
+    turned = decode(table, slots, np.array([3, 1, 0]), labels=False).bags["tags"]
     assert turned.ids.tolist() == [three, missing_id("tags"), one, two]
     assert turned.offsets.tolist() == [0, 2, 2, 4]
 
@@ -83,6 +90,7 @@ def test_bags_of_no_rows():
     assert (empty.ids.tolist(), empty.offsets.tolist()) == ([], [0])
 
 
+@pytest.mark.slow  # imports torch
 def test_dense_values_are_transformed_and_missing_ones_become_zero():
     table = pa.table(
         {"a": pa.array([math.e - 1, None, -3.0]), "b": pa.array([0, None, 7], pa.int64())}
@@ -97,6 +105,7 @@ def test_dense_values_are_transformed_and_missing_ones_become_zero():
     assert plain[1].tolist() == [0, 0]
 
 
+@pytest.mark.slow  # imports torch
 def test_not_a_number_and_infinity_count_as_missing():
     table = pa.table({"a": pa.array([math.nan, math.inf, -math.inf], pa.float32())})
     assert decode(table, spec(dense=["a"]), None, labels=False).dense.tolist() == [[0], [0], [0]]

@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from heterps.data.hashing import hash_integers, hash_texts, missing_id
-from heterps.errors import InputError, UnknownNameError
-from heterps.job.data import DataSpec, SparseSlot
+from heterps.data.categories import Ids, ids_of, write_ids
+from heterps.errors import InputError
+from heterps.job.data import DataSpec
 
 Floats = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
+_PIECE = 32768
 
 
 class Bags(NamedTuple):
@@ -40,66 +40,16 @@ class Columns:
     dense: Floats  # [rows, number of dense columns]
     label: Floats | None
     weight: Floats | None
-    slots: dict[str, Ids | Bags]
+    singles: tuple[str, ...]  # slots of one value a row
+    ids: Ids  # [singles, rows]
+    bags: dict[str, Bags]
 
     @property
     def size_bytes(self) -> int:
         targets = (entry for entry in (self.label, self.weight) if entry is not None)
-        arrays: list[npt.NDArray[Any]] = [self.dense, *targets]
-        for slot in self.slots.values():
-            arrays.extend(slot if isinstance(slot, Bags) else (slot,))
-        return sum(array.nbytes for array in arrays)
-
-
-def check_schema(schema: pa.Schema, spec: DataSpec, url: str, *, labels: bool) -> None:
-    """Raises InputError for a column that is not there, or of a type that does not fit."""
-    for column, field in spec.column_paths(labels=labels).items():
-        if column not in schema.names:
-            raise UnknownNameError(f"data.{field}", f"column of {url}", column, schema.names)
-    slots = {slot.name: slot for slot in spec.sparse}
-    for column, field in spec.column_paths(labels=labels).items():
-        kind = schema.field(column).type
-        slot = slots.get(column)
-        problem = _slot_problem(slot, kind) if slot else _number_problem(kind)
-        if problem:
-            raise InputError(f"data.{field}", f"column '{column}' of {url} {problem}")
-
-
-def _number_problem(kind: pa.DataType) -> str:
-    return "" if _is_number(kind) else f"holds {kind}, expected numbers"
-
-
-def _slot_problem(slot: SparseSlot, kind: pa.DataType) -> str:
-    listed = _is_list(kind)
-    if listed and not slot.multi:
-        return f"holds lists: write {{name: {slot.name}, multi: true}}"
-    if slot.multi and not listed:
-        return f"holds {kind}, one value a row: leave out multi"
-    if not _is_category(kind.value_type if listed else kind):
-        return f"holds {kind}, expected whole numbers or texts"
-    return ""
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(test(kind) for test in kinds) or bool(pa.types.is_null(kind))
-
-
-def _is_category(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _is_category(kind.value_type)
-    kinds = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_null, *_TEXTS)
-    return any(test(kind) for test in kinds)
-
-
-_TEXTS = (
-    *(pa.types.is_string, pa.types.is_large_string),
-    *(pa.types.is_binary, pa.types.is_large_binary),
-)
+        arrays: list[npt.NDArray[Any]] = [self.dense, self.ids, *targets]
+        bags = (array for bags in self.bags.values() for array in bags)
+        return sum(array.nbytes for array in (*arrays, *bags))
 
 
 def decode(table: pa.Table, spec: DataSpec, rows: Rows | None, *, labels: bool) -> Columns:
@@ -108,12 +58,18 @@ def decode(table: pa.Table, spec: DataSpec, rows: Rows | None, *, labels: bool) 
     """
     count = table.num_rows if rows is None else len(rows)
     weight = spec.weight if labels else None
+    singles = tuple(slot.name for slot in spec.sparse if not slot.multi)
+    ids = np.empty((len(singles), count), np.int64)
+    for name, out in zip(singles, ids, strict=True):
+        write_ids(_array(table[name]), name, rows, out)
     return Columns(
         count,
-        _dense(table, spec, rows, count),
+        _dense(table, spec, rows),
         _target(table, spec.label, rows) if labels else None,
         None if weight is None else _target(table, weight, rows),
-        {slot.name: _slot(table, slot, rows) for slot in spec.sparse},
+        singles,
+        ids,
+        {slot.name: _bags(table, slot.name, rows) for slot in spec.sparse if slot.multi},
     )
 
 
@@ -121,17 +77,32 @@ def _taken(values: npt.NDArray[np.generic], rows: Rows | None) -> npt.NDArray[np
     return values if rows is None else values[rows]
 
 
-def _dense(table: pa.Table, spec: DataSpec, rows: Rows | None, count: int) -> Floats:
-    together = np.empty((count, len(spec.dense)), np.float32)
+def _dense(table: pa.Table, spec: DataSpec, rows: Rows | None) -> Floats:
+    together = np.empty((table.num_rows, len(spec.dense)), np.float32)
     for index, name in enumerate(spec.dense):
-        together[:, index] = _taken(_numbers(table[name]), rows)
+        together[:, index] = _numbers(table[name])
     if spec.transform == "log1p":
-        size = np.log1p(np.abs(together))
-        together = np.copysign(size, together)
-    missing = ~np.isfinite(together)
-    if missing.any():
-        together[missing] = 0
-    return together
+        _log1p_in_place(together.reshape(-1))
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = together.sum()
+    if not np.isfinite(total):  # cheaper than looking at each
+        together[~np.isfinite(together)] = 0
+    return together if rows is None else np.take(together, rows, axis=0)
+
+
+def _log1p_in_place(values: Floats) -> None:
+    """sign(x) log(1 + |x|). torch is eight times as fast as numpy here, and stays on one thread for
+    pieces of this size.
+    """
+    import torch
+
+    for start in range(0, len(values), _PIECE):
+        piece = values[start : start + _PIECE]
+        tensor = torch.from_numpy(piece)
+        if piece.min() >= 0:
+            torch.log1p(tensor, out=tensor)
+        else:  # or where one is missing
+            torch.copysign(torch.log1p(tensor.abs()), tensor, out=tensor)
 
 
 def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.generic]:
@@ -149,63 +120,13 @@ def _target(table: pa.Table, name: str, rows: Rows | None) -> Floats:
     return values
 
 
-def _slot(table: pa.Table, slot: SparseSlot, rows: Rows | None) -> Ids | Bags:
-    column = table[slot.name].combine_chunks()
-    if isinstance(column, pa.ChunkedArray):  # no chunk at all
-        column = pa.array([], column.type)
-    if not slot.multi:
-        return _ids(column, slot.name, rows)
+def _bags(table: pa.Table, slot: str, rows: Rows | None) -> Bags:
+    column = _array(table[slot])
     # a missing list is an empty one
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    bags = Bags(_ids(column.flatten(), slot.name, None), offsets)
+    bags = Bags(ids_of(column.flatten(), slot), np.concatenate([[0], np.cumsum(lengths)]))
     return bags if rows is None else bags.take(rows)
 
 
-def _ids(column: pa.Array, slot: str, rows: Rows | None) -> Ids:
-    if pa.types.is_dictionary(column.type):
-        return _dictionary_ids(column, slot, rows)
-    if any(test(column.type) for test in _TEXTS):
-        ids = _text_ids(column, slot)
-        return ids if rows is None else ids[rows]
-    if pa.types.is_null(column.type):
-        return np.full(len(column) if rows is None else len(rows), missing_id(slot), np.int64)
-    values = _integers(pc.fill_null(column, 0) if column.null_count else column)
-    ids = hash_integers(slot, values if rows is None else values[rows])
-    if column.null_count:
-        ids[_taken(~column.is_valid().to_numpy(zero_copy_only=False), rows)] = missing_id(slot)
-    return ids
-
-
-def _dictionary_ids(column: pa.DictionaryArray, slot: str, rows: Rows | None) -> Ids:
-    """The ids of the few distinct values, spread over the rows; the missing one comes last."""
-    distinct = np.append(_ids(column.dictionary, slot, None), missing_id(slot))
-    indices = column.indices
-    if indices.null_count:
-        indices = pc.fill_null(indices.cast(pa.int64()), len(distinct) - 1)
-    places = indices.to_numpy()
-    ids: Ids = distinct[places if rows is None else places[rows]]
-    return ids
-
-
-def _text_ids(column: pa.Array, slot: str) -> Ids:
-    if not len(column):
-        return np.empty(0, np.int64)
-    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    _, offset_buffer, data_buffer = column.buffers()
-    width = np.dtype(np.int64 if large else np.int32)
-    offsets = np.frombuffer(offset_buffer, width, len(column) + 1, column.offset * width.itemsize)
-    data = np.frombuffer(data_buffer or b"", np.uint8)
-    ids = hash_texts(slot, data, offsets.astype(np.int64))
-    if column.null_count:
-        ids[~column.is_valid().to_numpy(zero_copy_only=False)] = missing_id(slot)
-    return ids
-
-
-def _integers(column: pa.Array) -> Ids:
-    if pa.types.is_uint64(column.type):
-        return np.asarray(column.to_numpy()).view(np.int64)
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int64())
-    values: Ids = column.to_numpy().astype(np.int64, copy=False)
-    return values
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from heterps.data.base import GroupedFile
-from heterps.data.columns import Columns, Rows, check_schema, decode
+from heterps.data.columns import Columns, Rows, decode
 from heterps.data.criteo import CriteoGroups
 from heterps.data.parquet import ParquetGroups
+from heterps.data.schema import check_schema
 from heterps.data.source import SUFFIXES, SourceFile, find_files
 from heterps.data.split import held_out, rows_of_part
 from heterps.errors import InputError

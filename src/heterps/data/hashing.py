@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from heterps.data.shuffle import mix64
+from heterps.data.shuffle import mix64, mix64_in_place
 
 Ids = npt.NDArray[np.int64]
 _TEXT, _MISSING = 0x5851F42D4C957F2D, 0xDA3E39CB94B95BDB
@@ -31,8 +31,11 @@ def missing_id(slot: str) -> int:
     return int(word.view(np.int64)[0])
 
 
-def hash_integers(slot: str, values: Ids) -> Ids:
-    return mix64(values.view(np.uint64) ^ np.uint64(salt_of(slot))).view(np.int64)
+def hash_integers(slot: str, values: Ids) -> None:
+    """Puts ids in the place of whole numbers."""
+    words = values.view(np.uint64)
+    words ^= np.uint64(salt_of(slot))
+    mix64_in_place(words)
 
 
 def hash_texts(slot: str, data: npt.NDArray[np.uint8], offsets: Ids) -> Ids:

@@ -30,6 +30,7 @@ class Piece(NamedTuple):
 class _EpochOrder(NamedTuple):
     row_groups: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]  # where each begins in the order of the epoch, and the end
+    places: npt.NDArray[np.int64]  # of each row group in that order
 
 
 class Lanes:
@@ -65,6 +66,12 @@ class Lanes:
             position, index = stop, index + 1
         return pieces
 
+    def extent(self, epoch: int, row_group: int) -> Span:
+        """The samples of a row group."""
+        order = self._order(epoch)
+        place = int(order.places[row_group])
+        return Span(epoch, int(order.starts[place]), int(order.starts[place + 1]))
+
     def rows(self, epoch: int, row_group: int) -> npt.NDArray[np.int64]:
         """The order of the rows of a row group."""
         size = int(self.sizes[row_group])
@@ -77,4 +84,4 @@ class Lanes:
         if self.shuffle:
             groups = permutation(len(self.sizes), key_of(self.seed, _GROUPS, epoch))
         starts = np.concatenate([[0], np.cumsum(self.sizes[groups])])
-        return _EpochOrder(groups, starts)
+        return _EpochOrder(groups, starts, np.argsort(groups))

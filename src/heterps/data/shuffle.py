@@ -8,16 +8,32 @@ import numpy.typing as npt
 Words = npt.NDArray[np.uint64]
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
+_PIECE = 8192
+_ROUNDS = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+    (np.uint64(31), np.uint64(0)),
+)
 
 
 def mix64(words: Words) -> Words:
     """A bijection on 64-bit words that spreads every bit over all (splitmix64's finalizer)."""
-    words = words ^ (words >> np.uint64(30))
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-    return words
+    mixed = words.copy()
+    mix64_in_place(mixed)
+    return mixed
+
+
+def mix64_in_place(words: Words) -> None:
+    """In pieces that stay in the processor's cache."""
+    shifted = np.empty(min(len(words), _PIECE), np.uint64)
+    for start in range(0, len(words), _PIECE):
+        piece = words[start : start + _PIECE]
+        scratch = shifted[: len(piece)]
+        for shift, factor in _ROUNDS:
+            np.right_shift(piece, shift, out=scratch)
+            piece ^= scratch
+            if factor:
+                piece *= factor
 
 
 def key_of(*parts: int) -> int:

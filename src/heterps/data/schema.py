@@ -1,0 +1,54 @@
+"""Whether the columns of a file fit what the job says about them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from heterps.data.categories import is_text
+from heterps.errors import InputError, UnknownNameError
+from heterps.job.data import DataSpec, SparseSlot
+
+
+def check_schema(schema: pa.Schema, spec: DataSpec, url: str, *, labels: bool) -> None:
+    """Raises InputError for a column that is not there, or of a type that does not fit."""
+    for column, field in spec.column_paths(labels=labels).items():
+        if column not in schema.names:
+            raise UnknownNameError(f"data.{field}", f"column of {url}", column, schema.names)
+    slots = {slot.name: slot for slot in spec.sparse}
+    for column, field in spec.column_paths(labels=labels).items():
+        kind = schema.field(column).type
+        slot = slots.get(column)
+        problem = _slot_problem(slot, kind) if slot else _number_problem(kind)
+        if problem:
+            raise InputError(f"data.{field}", f"column '{column}' of {url} {problem}")
+
+
+def _number_problem(kind: pa.DataType) -> str:
+    return "" if _is_number(kind) else f"holds {kind}, expected numbers"
+
+
+def _slot_problem(slot: SparseSlot, kind: pa.DataType) -> str:
+    listed = _is_list(kind)
+    if listed and not slot.multi:
+        return f"holds lists: write {{name: {slot.name}, multi: true}}"
+    if slot.multi and not listed:
+        return f"holds {kind}, one value a row: leave out multi"
+    if not _is_category(kind.value_type if listed else kind):
+        return f"holds {kind}, expected whole numbers or texts"
+    return ""
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(kind) for test in kinds) or bool(pa.types.is_null(kind))
+
+
+def _is_category(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_category(kind.value_type)
+    kinds = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_null, is_text)
+    return any(test(kind) for test in kinds)
