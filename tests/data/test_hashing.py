@@ -1,7 +1,7 @@
 import hashlib
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps.data.hashing import hash_integers, hash_texts, missing_id, salt_of
@@ -34,11 +34,13 @@ def ids_of(slot: str, texts: list[bytes]) -> list[int]:
     return hash_texts(slot, data, offsets).view(np.uint64).tolist()
 
 
+@settings(deadline=None)
 @given(texts=st.lists(st.binary(max_size=40), max_size=30))
 def test_texts_hash_as_the_formula_says(texts: list[bytes]):
     assert ids_of("C1", texts) == [text_by_hand("C1", text) for text in texts]
 
 
+@settings(deadline=None)
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30))
 def test_integers_hash_as_the_formula_says(values: list[int]):
     assert integer_ids("C1", values) == [mix((value & MASK) ^ salt_of("C1")) for value in values]

@@ -1,7 +1,7 @@
 from itertools import islice, product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps.data.lane_plan import BatchRange, LanePlan, Span, lanes_of_replica
@@ -55,6 +55,7 @@ def test_every_sample_once_an_epoch_in_all_small_cases():
             assert all(span.epoch == epoch and span.start < span.stop for span in found)
 
 
+@settings(deadline=None)
 @given(plan=plans, epoch=st.integers(0, 5))
 def test_lanes_are_equal_but_for_one_and_read_in_order(plan: LanePlan, epoch: int):
     lengths = []
@@ -71,6 +72,7 @@ def test_lanes_are_equal_but_for_one_and_read_in_order(plan: LanePlan, epoch: in
     assert max(lengths) - min(lengths) <= 1
 
 
+@settings(deadline=None)
 @given(plan=plans)
 def test_batches_follow_each_other_and_stay_in_their_epoch(plan: LanePlan):
     expected = 0
@@ -85,6 +87,7 @@ def test_batches_follow_each_other_and_stay_in_their_epoch(plan: LanePlan):
     assert expected == 3 * plan.per_epoch
 
 
+@settings(deadline=None)
 @given(plan=plans, replicas=st.integers(1, 8), start=st.integers(0, 100))
 def test_replicas_share_out_the_micro_batches(plan: LanePlan, replicas: int, start: int):
     seen: list[int] = []
@@ -98,6 +101,7 @@ def test_replicas_share_out_the_micro_batches(plan: LanePlan, replicas: int, sta
     assert sorted(seen) == list(range(start, start + 100))
 
 
+@settings(deadline=None)
 @given(plan=plans, stop=st.integers(0, 500))
 def test_cursors_say_where_to_go_on(plan: LanePlan, stop: int):
     cursors = plan.cursors(stop)

@@ -1,5 +1,5 @@
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps.data.lane_plan import LanePlan, lanes_of_replica
@@ -24,6 +24,7 @@ def rows_of(lanes: Lanes, j: int) -> list[tuple[int, int]]:
     ]
 
 
+@settings(deadline=None)
 @given(lanes=lane_sets(), epoch=st.integers(0, 3))
 def test_every_row_once_an_epoch(lanes: Lanes, epoch: int):
     first = epoch * lanes.plan.per_epoch
@@ -31,6 +32,7 @@ def test_every_row_once_an_epoch(lanes: Lanes, epoch: int):
     assert sorted(seen) == [(g, i) for g, size in enumerate(lanes.sizes) for i in range(size)]
 
 
+@settings(deadline=None)
 @given(lanes=lane_sets(), replicas=st.integers(1, 5), start=st.integers(0, 60))
 def test_what_a_micro_batch_holds_depends_on_its_number_alone(lanes, replicas, start):
     fresh = Lanes(lanes.plan, lanes.sizes.tolist(), lanes.seed, shuffle=lanes.shuffle)
