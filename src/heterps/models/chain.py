@@ -70,7 +70,8 @@ class Chain(nn.Module):
         """All names of the batch and those that the layers made; ``context`` says if it is
         training, whatever the module was set to."""
         context = context or Context(training=self.training)
-        if self.training != context.training:
+        # A layer may have been switched through another chain that holds it.
+        if any(layer.training != context.training for _, layer in self.layers):
             self.train(context.training)
         named = _Named(batch)
         for name in self.names:
