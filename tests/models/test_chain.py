@@ -200,7 +200,7 @@ class TestRefusals:
         one.weight.data, two.weight.data = buffer[:4].view(2, 2), buffer[4:].view(2, 2)
         Chain([("a", one), ("b", two)])
 
-    @pytest.mark.parametrize("name", ["a.b", "", "forward", 3])
+    @pytest.mark.parametrize("name", ["a.b", "", "forward", "layers", "tables", "training", 3])
     def test_names_that_torch_cannot_hold(self, name):
         with pytest.raises(ModelError, match="layers"):
             Chain([(name, nn.ReLU())])

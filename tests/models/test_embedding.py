@@ -2,13 +2,15 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from heterps.errors import InputError, ModelError, UnknownNameError
 from heterps.models.chain import Chain
 from heterps.models.context import Context
 from heterps.models.embedding import SparseEmbedding
-from heterps.models.rows import rows_of
+from heterps.models.rows import Rows, rows_of
 
 WEIGHT = torch.arange(40.0).view(10, 4).sin()
 
@@ -77,6 +79,38 @@ def test_bags_and_single_values_mix_in_the_order_of_the_slots(pooling):
     torch.testing.assert_close(made["x"], torch.stack([first, torch.cat([WEIGHT[4], WEIGHT[8]])]))
 
 
+slots = st.lists(  # None: single-valued
+    st.sampled_from([None, "bags"]), min_size=1, max_size=3
+)
+
+
+@given(slots, st.integers(0, 5), st.sampled_from(["sum", "mean"]), st.integers(0, 2**32))
+@settings(max_examples=80, deadline=None)
+def test_any_mix_of_slots_is_what_torch_gives_slot_by_slot(kinds, samples, pooling, seed):
+    generator = torch.Generator().manual_seed(seed)
+    table = nn.EmbeddingBag.from_pretrained(
+        WEIGHT.clone(), freeze=False, mode=pooling, include_last_offset=True
+    )
+    batch, columns = {}, []
+    for number, kind in enumerate(kinds):
+        lengths = torch.ones(samples, dtype=torch.int64)
+        if kind == "bags":
+            lengths = torch.randint(4, (samples,), generator=generator)
+        ends = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+        ids = torch.randint(10, (int(lengths.sum()),), generator=generator)
+        batch[f"s{number}"] = ids
+        if kind == "bags":
+            batch[f"s{number}.offsets"] = ends
+        columns.append(table(ids, ends))
+    made, grad = run(
+        SparseEmbedding([f"s{n}" for n in range(len(kinds))], 4, pooling=pooling), batch
+    )
+    expected = torch.cat(columns, dim=1)
+    weighted(expected).backward()
+    torch.testing.assert_close(made["x"], expected)
+    torch.testing.assert_close(grad, table.weight.grad)
+
+
 def test_a_row_by_hand():
     made, grad = run(SparseEmbedding(["a"], 4), {"a": torch.tensor([2, 2])})
     assert made["x"].tolist() == [WEIGHT[2].tolist()] * 2
@@ -130,10 +164,8 @@ def test_gradients_pass_torchs_numerical_check():
     inverse = chain.ids(batch, Context())["e"]
 
     def forward(values):
-        rows = type(run_rows)(values, inverse)
-        return chain(batch, {"e": rows}, Context())["x"]
+        return chain(batch, {"e": Rows(values, inverse)}, Context())["x"]
 
-    run_rows = chain.ask(batch, Vocabulary(), Context())["e"].rows
     values = torch.rand(3, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(forward, (values,))
 

@@ -10,6 +10,7 @@ from heterps.models.embedding import SparseEmbedding
 from heterps.models.kinds import kind_of
 from heterps.models.layers import Apply, Concat, Dropout, Layer, LogLoss
 from heterps.models.trace import trace
+from heterps.planning.policy.features import KINDS
 
 # 4 samples; slot a has 3 distinct ids, slot b 2
 BATCH = {
@@ -186,6 +187,7 @@ def test_batch_statistics_are_warned_about():
 )
 def test_kinds_are_told_from_the_module(module, kind):
     assert kind_of(module) == kind
+    assert kind in (*KINDS, "other")  # the planner's words
 
 
 class TestRefusals:

@@ -5,9 +5,14 @@ import torch
 from torch import nn
 
 from heterps.models.chain import Chain
+from heterps.models.context import Context
 from heterps.models.embedding import SparseEmbedding
 from heterps.models.layers import Concat, LogLoss
 from heterps.models.local_rows import LocalTable
+from heterps.models.rows import rows_of
+from heterps.models.zoo import ZOO
+from heterps.ps import SparseTable, Uniform
+from heterps.testing.models import make_batch, make_tables, make_tiny
 from heterps.testing.reference_loop import reference_loop
 
 VOCABULARY = 20
@@ -112,3 +117,61 @@ def test_every_micro_batch_has_its_number():
         chain, batches, {"default": LocalTable(1)}, torch.optim.SGD, seed=9, first_micro_batch=4
     )
     assert seen == [(9, number, True) for number in range(4, 12)]
+
+
+class ServerRows:
+    """Rows and commits of the parameter server's own tables."""
+
+    def __init__(self, chain, rule, batches):
+        self.tables = {
+            name: SparseTable(dim, rule, lr=0.1, initial=Uniform(0.5), threads=1)
+            for name, dim in chain.tables.items()
+        }
+        layers = [layer.table for layer in chain.row_layers.values()]
+        for name, table in self.tables.items():
+            for number, batch in enumerate(batches):
+                table.announce(number, len(batch) * layers.count(name))
+
+    def pull(self, table, ids):
+        return torch.from_numpy(self.tables[table].pull(ids))
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adagrad", "rowwise_adagrad"])
+@pytest.mark.parametrize("name", sorted(ZOO))
+def test_with_the_servers_tables_every_loss_and_row_is_the_same_to_the_bit(name, rule):
+    batches = [[make_batch(n, seed=10 * b + n) for n in (5, 0, 3)] for b in range(8)]
+
+    def make_optimizer(weights):
+        return torch.optim.SGD(weights, lr=0.05)
+
+    chain = make_tiny(name)
+    tables = make_tables(chain, rule)
+    expected = reference_loop(chain, batches, tables, make_optimizer, seed=4)
+
+    served = make_tiny(name)
+    source = ServerRows(served, rule, batches)
+    optimizer, losses = make_optimizer(served.parameters()), []
+    for number, batch in enumerate(batches):
+        optimizer.zero_grad()
+        total = 0.0
+        # The order in which parts arrive must not matter: dense gradients are summed in ascending
+        # order, those of rows wait for the commit.
+        parts = []
+        for at, micro_batch in enumerate(batch, start=3 * number):
+            context = Context(4, at)
+            asked = served.ask(micro_batch, source, context)
+            share = len(micro_batch["label"]) / 8
+            loss = served(micro_batch, rows_of(asked), context)["loss"]
+            (loss * share).backward()
+            total += loss.item() * share
+            parts += [((at, served.names.index(layer)), layer, asked[layer]) for layer in asked]
+        optimizer.step()
+        for part, layer, entry in reversed(parts):
+            table = source.tables[served.row_layers[layer].table]
+            table.accumulate(number, part, entry.ids, entry.rows.values.grad)
+        losses.append(total)
+    assert losses == expected
+    for table_name, table in tables.items():
+        ids = torch.tensor(sorted(table.rows))
+        assert len(source.tables[table_name]) == len(ids)
+        assert torch.equal(source.pull(table_name, ids), table.pull(ids))

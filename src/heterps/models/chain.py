@@ -27,10 +27,10 @@ class Chain(nn.Module):
     def __init__(self, layers: Sequence[Named]) -> None:
         super().__init__()
         self.layers = tuple(_checked(layers))
+        self.tables = _tables(self.layers)
         for name, layer in self.layers:
             _register(self, name, layer)
         _refuse_tied_weights(self.layers)
-        self.tables = _tables(self.layers)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -38,7 +38,9 @@ def seeded(key: int) -> Iterator[None]:
 
     The generators belong to the process: only one thread of it may be in here.
     """
-    on_gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    # Asking whether there is a GPU would take memory of one in every process that uses none.
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    on_gpu = torch.cuda.get_rng_state() if in_use else None
     on_cpu = torch.get_rng_state()
     torch.default_generator.manual_seed(key)
     if on_gpu is not None:

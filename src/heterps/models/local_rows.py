@@ -104,8 +104,9 @@ class LocalTable:
         state = np.array([self.state.get(key, start) for key in keys], self._float)
         state = state.reshape(len(keys), width)
         self._rule(values, state, grads, self._float(self.lr if lr is None else lr))
-        self.rows.update(zip(keys, values, strict=True))
-        self.state.update(zip(keys, state, strict=True))
+        # Copies: a view would keep the rows of the whole batch in memory.
+        self.rows.update((key, row.copy()) for key, row in zip(keys, values, strict=True))
+        self.state.update((key, row.copy()) for key, row in zip(keys, state, strict=True))
 
     def _rule(self, values: Array, state: Array, grads: Array, lr: Any) -> None:
         eps = self._float(self.eps)

@@ -120,7 +120,7 @@ class SampledSoftmax(Layer):
 
     def forward(self, batch: Batch, context: Context) -> Batch:
         scores = self._scores(batch)
-        logits = scores - self._corrections(batch, scores)
+        logits = self._corrected(scores, batch)
         losses = torch.logsumexp(logits, dim=1) - logits[:, 0]
         if context.training:
             return {LOSS: mean_loss(losses, batch)}
@@ -135,8 +135,10 @@ class SampledSoftmax(Layer):
         hit = batch[_TARGET_ITEM][:, None] == batch[_DRAWN_ITEMS][None, :]
         return torch.cat([target, drawn.masked_fill(hit, -math.inf)], dim=1)
 
-    def _corrections(self, batch: Batch, scores: Tensor) -> Tensor:
+    def _corrected(self, scores: Tensor, batch: Batch) -> Tensor:
+        if self.sampler.distribution == "uniform":
+            return scores  # the same correction for all changes nothing
         targets = self.sampler.log_probability(batch[_TARGET_ITEM].cpu())
         drawn = self.sampler.log_probability(batch[_DRAWN_ITEMS].cpu())
         both = torch.cat([targets[:, None], drawn.expand(len(targets), -1)], dim=1)
-        return both.to(scores.device, scores.dtype)
+        return scores - both.to(scores.device, scores.dtype)

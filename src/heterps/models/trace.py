@@ -19,7 +19,8 @@ class LayerTrace:
     """One layer. ``input_bytes``, ``row_bytes`` and ``flops`` are per sample and for the forward
     pass: what crosses a cut before the layer, what rows it pulls (each distinct one once), and the
     operations: two a multiply-add of a matrix product, one a number that it makes.
-    ``weight_bytes`` of a layer on a table is what the caller says that the table weighs.
+    ``weight_bytes`` of a layer on a table is what the caller says that the table weighs. What a
+    micro-batch has once, such as drawn items, is shared out over the samples of the traced batch.
     """
 
     name: str
@@ -134,7 +135,7 @@ def _check_end(chain: Chain, training: Step, prediction: Step, samples: int) -> 
 def _warnings(chain: Chain) -> tuple[str, ...]:
     return tuple(
         f"layer '{name}': batch statistics are those of a micro-batch, so results depend on its "
-        "size; a norm per sample such as nn.LayerNorm does not"
+        "size and one sample alone fails; a norm per sample such as nn.LayerNorm has neither"
         for name, layer in chain.layers
         if has_batch_statistics(layer)
     )
