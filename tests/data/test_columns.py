@@ -85,6 +85,19 @@ def test_lists_become_bags_and_a_missing_list_is_empty():
     assert turned.offsets.tolist() == [0, 2, 2, 4]
 
 
+def test_slots_of_one_space_share_ids_and_unhashed_ones_keep_their_numbers():
+    table = pa.table({"item": [3, None], "past": [[3], [4]], "raw": [7, None]})
+    slots = [
+        "item",
+        {"name": "past", "multi": True, "space": "item"},
+        {"name": "raw", "hash": False},
+    ]
+    columns = decode(table, spec(sparse=slots), None, labels=False)
+    three, four = integer_ids("item", 3, 4)
+    assert columns.ids.tolist() == [[three, missing_id("item")], [7, missing_id("raw")]]
+    assert columns.bags["past"].ids.tolist() == [three, four]
+
+
 def test_bags_of_no_rows():
     empty = Bags(np.array([1, 2]), np.array([0, 2])).take(np.array([], np.int64))
     assert (empty.ids.tolist(), empty.offsets.tolist()) == ([], [0])
@@ -145,6 +158,11 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest():
             "holds int64, one value a row: leave out multi",
         ),
         (pa.float32(), "c", "holds float, expected whole numbers or texts"),
+        (
+            pa.string(),
+            {"name": "c", "hash": False},
+            "holds string: leave out hash, which only whole numbers can do without",
+        ),
         (
             pa.list_(pa.float32()),
             {"name": "c", "multi": True},

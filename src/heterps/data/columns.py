@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from heterps.data.categories import Ids, ids_of, write_ids
 from heterps.errors import InputError
-from heterps.job.data import DataSpec
+from heterps.job.data import DataSpec, SparseSlot
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -58,18 +58,19 @@ def decode(table: pa.Table, spec: DataSpec, rows: Rows | None, *, labels: bool) 
     """
     count = table.num_rows if rows is None else len(rows)
     weight = spec.weight if labels else None
-    singles = tuple(slot.name for slot in spec.sparse if not slot.multi)
+    singles = [slot for slot in spec.sparse if not slot.multi]
     ids = np.empty((len(singles), count), np.int64)
-    for name, out in zip(singles, ids, strict=True):
-        write_ids(_array(table[name]), name, rows, out)
+    for slot, out in zip(singles, ids, strict=True):
+        column, space = _array(table[slot.name]), slot.space or slot.name
+        write_ids(column, space, rows, out, hashed=slot.hash)
     return Columns(
         count,
         _dense(table, spec, rows),
         _target(table, spec.label, rows) if labels else None,
         None if weight is None else _target(table, weight, rows),
-        singles,
+        tuple(slot.name for slot in singles),
         ids,
-        {slot.name: _bags(table, slot.name, rows) for slot in spec.sparse if slot.multi},
+        {slot.name: _bags(table, slot, rows) for slot in spec.sparse if slot.multi},
     )
 
 
@@ -120,11 +121,12 @@ def _target(table: pa.Table, name: str, rows: Rows | None) -> Floats:
     return values
 
 
-def _bags(table: pa.Table, slot: str, rows: Rows | None) -> Bags:
-    column = _array(table[slot])
+def _bags(table: pa.Table, slot: SparseSlot, rows: Rows | None) -> Bags:
+    column = _array(table[slot.name])
     # a missing list is an empty one
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    bags = Bags(ids_of(column.flatten(), slot), np.concatenate([[0], np.cumsum(lengths)]))
+    ids = ids_of(column.flatten(), slot.space or slot.name, hashed=slot.hash)
+    bags = Bags(ids, np.concatenate([[0], np.cumsum(lengths)]))
     return bags if rows is None else bags.take(rows)
 
 

@@ -1,8 +1,9 @@
-"""64-bit ids from (slot, value): the same on every machine, whatever the file and its dictionaries.
+"""64-bit ids from (space, value): the same on every machine and in every file.
 
-A whole number x in a slot with salt s becomes mix64(x ^ s). A text is taken in words of 8 bytes,
+A whole number x in a space with salt s becomes mix64(x ^ s). A text is taken in words of 8 bytes,
 little-endian and padded with zeros: h starts as mix64(s ^ length) and becomes mix64(h ^ word) for
-each of them. The salt is a BLAKE2b of the slot's name. A missing value has an id of its own.
+each of them. The salt is a BLAKE2b of the name of the space, which is the slot's if the job gives
+it none. A missing value has an id of its own.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ _TEXT, _MISSING = 0x5851F42D4C957F2D, 0xDA3E39CB94B95BDB
 
 
 @cache
-def salt_of(slot: str) -> int:
-    digest = hashlib.blake2b(slot.encode(), digest_size=8, person=b"heterps slot").digest()
+def salt_of(space: str) -> int:
+    digest = hashlib.blake2b(space.encode(), digest_size=8, person=b"heterps slot").digest()
     return int.from_bytes(digest, "little")
 
 
-def missing_id(slot: str) -> int:
+def missing_id(space: str) -> int:
     """What stands for no value."""
-    word = mix64(mix64(np.array([salt_of(slot) ^ _MISSING], np.uint64)))
+    word = mix64(mix64(np.array([salt_of(space) ^ _MISSING], np.uint64)))
     return int(word.view(np.int64)[0])
 
 
-def hash_integers(slot: str, values: Ids) -> None:
+def hash_integers(space: str, values: Ids) -> None:
     """Puts ids in the place of whole numbers."""
     words = values.view(np.uint64)
-    words ^= np.uint64(salt_of(slot))
+    words ^= np.uint64(salt_of(space))
     mix64_in_place(words)
 
 
-def hash_texts(slot: str, data: npt.NDArray[np.uint8], offsets: Ids) -> Ids:
+def hash_texts(space: str, data: npt.NDArray[np.uint8], offsets: Ids) -> Ids:
     """The ids of texts that stand one after the other in ``data``; text i from ``offsets[i]`` up to
     ``offsets[i + 1]``.
     """
     lengths = np.diff(offsets)
-    hashes = mix64(lengths.view(np.uint64) ^ np.uint64(salt_of(slot) ^ _TEXT))
+    hashes = mix64(lengths.view(np.uint64) ^ np.uint64(salt_of(space) ^ _TEXT))
     padded = np.concatenate([data[: offsets[-1]], np.zeros(8, np.uint8)])
     # the 8 bytes from each position on
     words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))

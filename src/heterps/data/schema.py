@@ -33,8 +33,11 @@ def _slot_problem(slot: SparseSlot, kind: pa.DataType) -> str:
         return f"holds lists: write {{name: {slot.name}, multi: true}}"
     if slot.multi and not listed:
         return f"holds {kind}, one value a row: leave out multi"
-    if not _is_category(kind.value_type if listed else kind):
+    value = kind.value_type if listed else kind
+    if not _is_category(value):
         return f"holds {kind}, expected whole numbers or texts"
+    if not slot.hash and not pa.types.is_integer(value):
+        return f"holds {kind}: leave out hash, which only whole numbers can do without"
     return ""
 
 

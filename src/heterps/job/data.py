@@ -58,10 +58,17 @@ def _pooling(value: object) -> object:
 
 
 class SparseSlot(Record):
-    """A column of categories: one a sample, or with ``multi`` a list of them."""
+    """A column of categories: one a sample, or with ``multi`` a list of them.
+
+    Equal values of slots with the same ``space`` have the same id, as in a history of items and an
+    item; a slot has a space of its own if none is named. With ``hash: false`` the whole numbers of
+    the column are the ids.
+    """
 
     name: Text
     multi: Annotated[bool, BeforeValidator(_flag)] = False
+    space: Text | None = None
+    hash: Annotated[bool, BeforeValidator(_flag)] = True
     pooling: Annotated[Literal["sum", "mean", "none"], BeforeValidator(_pooling)] = "sum"
 
 
