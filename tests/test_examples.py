@@ -46,5 +46,18 @@ def test_servers_start_serve_and_save():
     ]
 
 
+def test_a_model_of_ones_own_is_traced_and_predicts():
+    assert output_of("examples/own_model.py").splitlines() == [
+        "embedding embedding  24 bytes   16 flops",
+        "products  other      72 bytes   24 flops",
+        "concat    concat    104 bytes   25 flops",
+        "fc        fc        104 bytes 1632 flops",
+        "relu      relu      132 bytes   32 flops",
+        "out       fc        132 bytes   65 flops",
+        "loss      loss        8 bytes  0.5 flops",
+        "probabilities: [2]",
+    ]
+
+
 def test_the_tuning_example_ends_at_the_optimum_of_its_problem():
     assert output_of("examples/tune_policy.py") == "$0.2165, then $0.2165\n"
