@@ -185,36 +185,37 @@ std::uint64_t ColdFile::write(const std::vector<const char*>& records, AlignedBu
     return first;
 }
 
-void ColdFile::want(std::uint64_t entry) {
+void ColdFile::want(std::uint64_t first, const std::vector<std::uint64_t>& entries) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const std::size_t extent = entry / per_extent_, k = entry % per_extent_;
-    bits_[extent * words_ + k / 64] |= std::uint64_t{1} << (k % 64);
-    ++extents_[extent].wanted;
-    ++size_;
-}
-
-void ColdFile::forget(std::uint64_t entry) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const std::size_t extent = entry / per_extent_, k = entry % per_extent_;
-    std::uint64_t& word = bits_[extent * words_ + k / 64];
-    const std::uint64_t bit = std::uint64_t{1} << (k % 64);
-    if ((word & bit) == 0) return;
-    word &= ~bit;
-    --extents_[extent].wanted;
-    --size_;
+    const std::size_t extent = first / per_extent_;
+    for (const std::uint64_t entry : entries) {
+        const std::size_t k = entry % per_extent_;
+        bits_[extent * words_ + k / 64] |= std::uint64_t{1} << (k % 64);
+    }
+    extents_[extent].wanted = static_cast<std::uint32_t>(entries.size());
+    extents_[extent].sealed = true;
+    size_ += entries.size();
     release_if_empty(extent);
 }
 
-bool ColdFile::wanted(std::uint64_t entry) const {
+void ColdFile::forget(const std::vector<std::uint64_t>& entries) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const std::size_t extent = entry / per_extent_, k = entry % per_extent_;
-    return ((bits_[extent * words_ + k / 64] >> (k % 64)) & 1) != 0;
+    for (const std::uint64_t entry : entries) {
+        const std::size_t extent = entry / per_extent_, k = entry % per_extent_;
+        bits_[extent * words_ + k / 64] &= ~(std::uint64_t{1} << (k % 64));
+        --extents_[extent].wanted;
+        release_if_empty(extent);
+    }
+    size_ -= entries.size();
 }
 
-void ColdFile::seal(std::uint64_t first_entry) {
+void ColdFile::keep_wanted(std::vector<Slot>& slots) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    extents_[first_entry / per_extent_].sealed = true;
-    release_if_empty(first_entry / per_extent_);
+    const auto gone = [&](Slot slot) {
+        const std::size_t extent = slot.place() / per_extent_, k = slot.place() % per_extent_;
+        return ((bits_[extent * words_ + k / 64] >> (k % 64)) & 1) == 0;
+    };
+    slots.erase(std::remove_if(slots.begin(), slots.end(), gone), slots.end());
 }
 
 void ColdFile::release_if_empty(std::size_t extent) {
@@ -339,11 +340,14 @@ std::uint64_t ColdFile::bytes_on_disk() const {
     return allocated_ * extent_bytes_;
 }
 
-std::vector<std::size_t> ColdFile::emptiest() const {
+std::vector<std::size_t> ColdFile::emptiest(std::uint64_t busy_first,
+                                            std::uint64_t busy_last) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<std::size_t> order;
     for (std::size_t e = 0; e < extents_.size(); ++e)
-        if (extents_[e].sealed && extents_[e].wanted < per_extent_) order.push_back(e);
+        if (extents_[e].sealed && extents_[e].wanted < per_extent_ &&
+            (e < busy_first / per_extent_ || e > busy_last / per_extent_))
+            order.push_back(e);
     const std::size_t most = std::min<std::size_t>(order.size(), 16);
     std::partial_sort(
         order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(),

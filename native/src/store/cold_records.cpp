@@ -21,10 +21,10 @@ void ColdRecords::read(const ColdFile& file, std::size_t stride, std::vector<Slo
     });
 }
 
-const char* ColdRecords::find(Slot slot) const {
+std::size_t ColdRecords::index(Slot slot) const {
     const auto found = std::lower_bound(slots_.begin(), slots_.end(), slot,
                                         [](Slot a, Slot b) { return a.place() < b.place(); });
-    return at(static_cast<std::size_t>(found - slots_.begin()));
+    return static_cast<std::size_t>(found - slots_.begin());
 }
 
 }  // namespace heterps::store

@@ -7,12 +7,12 @@ namespace heterps::store {
 namespace {
 
 constexpr std::size_t kExtent = 256 << 10;
-constexpr std::size_t kSampled = 8;  // rows looked at for each that goes
-constexpr double kHorizon = 256;     // steps after which a sighting counts half
-constexpr std::uint64_t kGuardSteps =
-    96;  // a row loaded ahead stays at least so long, or until used
+constexpr std::size_t kSampled = 8;           // rows looked at for each that goes
+constexpr double kHorizon = 256;              // steps after which a sighting counts half
+constexpr std::uint64_t kFarthestStep = 127;  // that a row can be kept for
 constexpr std::uint64_t kGuardCycle = 255;
 constexpr std::uint64_t kFewestRows = 64;
+constexpr std::size_t kAhead = 16;
 constexpr std::size_t kMostMoved = 16384;
 
 // Small tables get small extents, so that one of them is a small part of the budget.
@@ -48,23 +48,34 @@ std::uint64_t ColdTier::surplus(std::uint64_t spare) const {
     return used > wanted ? used - wanted : 0;
 }
 
-char* ColdTier::guard(std::uint64_t row) {
-    guards_.commit(row + 1);
-    return guards_.data() + row;
+// Marks are set by readers too, so they are atomic; memory for them is added when locked.
+void ColdTier::set_mark(std::uint64_t row, std::uint8_t mark) {
+    if (row < guards_.committed())
+        __atomic_store_n(reinterpret_cast<std::uint8_t*>(guards_.data() + row), mark,
+                         __ATOMIC_RELAXED);
+}
+
+std::uint8_t ColdTier::mark(std::uint64_t row) const {
+    if (row >= guards_.committed()) return 0;
+    return __atomic_load_n(reinterpret_cast<const std::uint8_t*>(guards_.data() + row),
+                           __ATOMIC_RELAXED);
+}
+
+void ColdTier::guard(std::uint64_t row, std::uint64_t step) {
+    set_mark(row, static_cast<std::uint8_t>(1 + step % kGuardCycle));
 }
 
 double ColdTier::worth(std::uint64_t row, std::uint64_t step) {
     const char* record = rows_.slab().at(row);
     const std::uint64_t last_seen = Record::last_seen(record);
     const std::uint64_t age = step > last_seen ? step - last_seen : 0;
-    double worth = static_cast<double>(Record::frequency(record)) * kHorizon /
-                   (kHorizon + static_cast<double>(age));
-    char* mark = guard(row);
-    if (*mark == 0) return worth;
-    const std::uint64_t brought = static_cast<unsigned char>(*mark) - 1u;
-    const std::uint64_t since = (step % kGuardCycle + kGuardCycle - brought) % kGuardCycle;
-    if (since <= kGuardSteps && age > since) return worth + 1e12;  // its use is still to come
-    *mark = 0;
+    const double worth = static_cast<double>(Record::frequency(record)) * kHorizon /
+                         (kHorizon + static_cast<double>(age));
+    const std::uint64_t until = mark(row);
+    if (until == 0) return worth;
+    const std::uint64_t left = (until - 1 + kGuardCycle - step % kGuardCycle) % kGuardCycle;
+    if (left <= kFarthestStep) return worth + 1e12;  // its use is still to come
+    set_mark(row, 0);
     return worth;
 }
 
@@ -72,6 +83,7 @@ void ColdTier::choose(std::uint64_t step, Outgoing& outgoing) {
     outgoing.clear();
     candidates_.clear();
     const Slab& slab = rows_.slab();
+    guards_.commit(slab.end());
     const std::size_t most = std::min<std::size_t>(file_.entries_per_extent(), slab.size() / 2);
     for (std::uint64_t i = 0; i < slab.words() && candidates_.size() < kSampled * most; ++i) {
         hand_ = hand_ + 1 < slab.words() ? hand_ + 1 : 0;
@@ -92,10 +104,11 @@ void ColdTier::choose(std::uint64_t step, Outgoing& outgoing) {
     }
 }
 
-void ColdTier::choose_from_disk(Outgoing& outgoing, AlignedBuffer& buffer) const {
+void ColdTier::choose_from_disk(std::uint64_t busy_first, std::uint64_t busy_last,
+                                Outgoing& outgoing, AlignedBuffer& buffer) const {
     outgoing.clear();
     const std::size_t stride = rows_.slab().stride();
-    for (const std::size_t extent : file_.emptiest())
+    for (const std::size_t extent : file_.emptiest(busy_first, busy_last))
         file_.read_extent(extent, file_.wanted_in(extent).data(), buffer,
                           [&](std::uint64_t entry, const char* record) {
                               if (outgoing.size() == file_.entries_per_extent()) return;
@@ -115,9 +128,20 @@ void ColdTier::write(Outgoing& outgoing, AlignedBuffer& buffer) {
     outgoing.first = file_.write(records, buffer);
 }
 
-void ColdTier::let_go(const Outgoing& outgoing, HotCapture* capture) {
+void ColdTier::let_go(const Outgoing& outgoing, HotCapture* capture, Moves* moves) {
     const std::size_t stride = rows_.slab().stride();
+    const auto touch = [&](std::size_t i) {
+        if (i >= outgoing.size()) return;
+        rows_.index().prefetch(Index::hash(Record::id(outgoing.records.data() + i * stride)));
+        if (outgoing.from[i].is_cold()) return;
+        __builtin_prefetch(rows_.slab().at(outgoing.from[i].place()));
+        __builtin_prefetch(rows_.slab().at(outgoing.from[i].place()) + 64);
+    };
+    entries_.clear();
+    forgotten_.clear();
+    for (std::size_t i = 0; i < kAhead; ++i) touch(i);
     for (std::size_t i = 0; i < outgoing.size(); ++i) {
+        touch(i + kAhead);
         const char* record = outgoing.records.data() + i * stride;
         const Slot from = outgoing.from[i];
         const std::uint64_t hash = Index::hash(Record::id(record));
@@ -125,30 +149,51 @@ void ColdTier::let_go(const Outgoing& outgoing, HotCapture* capture) {
             from.is_cold() || std::memcmp(rows_.slab().at(from.place()), record, stride) == 0;
         if (!same || !rows_.index().replace(hash, from, Slot::cold(hash, outgoing.first + i)))
             continue;
-        file_.want(outgoing.first + i);
+        entries_.push_back(outgoing.first + i);
         if (from.is_cold()) {
-            file_.forget(from.place());
+            forgotten_.push_back(from.place());
+            if (moves != nullptr) moves->emplace_back(from, Slot::cold(hash, outgoing.first + i));
         } else {
             if (capture != nullptr) capture->preserve(from.place());
             rows_.slab().release(from.place());
         }
     }
-    file_.seal(outgoing.first);
+    file_.want(outgoing.first, entries_);
+    file_.forget(forgotten_);
 }
 
-Slot ColdTier::bring_in(const char* record, Slot slot, std::uint64_t step, bool ahead) {
-    const std::uint64_t hash = Index::hash(Record::id(record));
-    std::uint64_t row;
-    rows_.slab().allocate(1, &row);
-    const Slot hot = Slot::hot(hash, row);
-    if (!rows_.index().replace(hash, slot, hot)) {
-        rows_.slab().release(row);
-        return {};
+void ColdTier::bring_in(const ColdRecords& found, std::optional<std::uint64_t> used_by,
+                        std::vector<Slot>& places) {
+    places.assign(found.size(), Slot{});
+    rows_taken_.resize(found.size());
+    rows_.slab().allocate(found.size(), rows_taken_.data());
+    guards_.commit(rows_.slab().end());
+    forgotten_.clear();
+    const auto touch = [&](std::size_t i) {
+        if (i >= found.size() || found.at(i) == nullptr) return;
+        rows_.index().prefetch(Index::hash(Record::id(found.at(i))));
+        __builtin_prefetch(rows_.slab().at(rows_taken_[i]), 1);
+    };
+    for (std::size_t i = 0; i < kAhead; ++i) touch(i);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        touch(i + kAhead);
+        const std::uint64_t row = rows_taken_[i];
+        const char* record = found.at(i);
+        const std::uint64_t hash = record != nullptr ? Index::hash(Record::id(record)) : 0;
+        const Slot hot = Slot::hot(hash, row);
+        if (record == nullptr || !rows_.index().replace(hash, found.slot(i), hot)) {
+            rows_.slab().release(row);
+            continue;
+        }
+        std::memcpy(rows_.slab().at(row), record, rows_.slab().stride());
+        if (used_by)
+            guard(row, *used_by);
+        else
+            set_mark(row, 0);
+        forgotten_.push_back(found.slot(i).place());
+        places[i] = hot;
     }
-    std::memcpy(rows_.slab().at(row), record, rows_.slab().stride());
-    *guard(row) = static_cast<char>(ahead ? 1 + step % kGuardCycle : 0);
-    file_.forget(slot.place());
-    return hot;
+    file_.forget(forgotten_);
 }
 
 void ColdTier::trim(HotCapture* capture) {
@@ -162,7 +207,7 @@ void ColdTier::trim(HotCapture* capture) {
         if (!slab.allocate_below(fits, &place)) break;
         if (capture != nullptr) capture->preserve(row);
         std::memcpy(slab.at(place), slab.at(row), slab.stride());
-        *guard(place) = *guard(row);
+        set_mark(place, mark(row));
         const std::uint64_t hash = Index::hash(Record::id(slab.at(place)));
         rows_.index().replace(hash, Slot::hot(hash, row), Slot::hot(hash, place));
         slab.release(row);
@@ -173,7 +218,7 @@ void ColdTier::trim(HotCapture* capture) {
 
 bool ColdTier::wants_cleaning() const {
     const std::uint64_t garbage = file_.garbage();
-    return garbage > 4 * file_.entries_per_extent() && garbage > file_.size() / 3;
+    return garbage > 4 * file_.entries_per_extent() && garbage > file_.size() / 4;
 }
 
 }  // namespace heterps::store

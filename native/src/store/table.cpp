@@ -80,10 +80,12 @@ void Table::pull(const std::int64_t* ids, std::size_t count, float* out) {
     });
     ++counters_.pulls;
     counters_.pulled_ids += count;
+    note_pulled(count);
     if (misses.empty()) return;
+    await_ahead(ids, out, misses, lock);
     const Frozen frozen(cold_->file());
     lock.unlock();  // others go on while the disk is read
-    pull_cold(ids, out, misses);
+    if (!misses.empty()) pull_cold(ids, out, misses);
 }
 
 // Blocks in three stages, each a block behind the one before: fetch the slot, fetch the record,
@@ -182,6 +184,7 @@ void Table::apply_step(const std::vector<Span>& spans, double lr) {
     if (options_.evict_after > 0)
         drop_expired(std::min(words, 16 + 2 * words / options_.evict_after));
     if (options_.max_rows > 0) keep_to_max_rows();
+    note_step();
     make_room();  // does not throw: the step is done
 }
 

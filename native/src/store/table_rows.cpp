@@ -35,7 +35,7 @@ void Table::set_step(std::uint64_t step) {
 
 void Table::drop_row(std::int64_t id, Slot slot, std::uint32_t last_seen) {
     if (slot.is_cold())
-        cold_->file().forget(slot.place());
+        cold_->file().forget({slot.place()});
     else if (capture_ != nullptr)
         capture_->preserve(slot.place());
     if (options_.evict_after > 0) seen_.add(last_seen, -1);
@@ -202,6 +202,7 @@ std::map<std::string, double> Table::stats() const {
         put("cold_written_bytes", file.counters().written_bytes.load());
         put("cold_read_s", static_cast<double>(file.counters().read_ns.load()) * 1e-9);
         put("cold_errors", counters_.cold_errors.load());
+        put("awaited", counters_.awaited.load());
         put("loaded_ahead", counters_.loaded_ahead.load());
     }
     put("pulls", counters_.pulls.load());

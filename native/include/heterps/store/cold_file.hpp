@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "heterps/store/errors.hpp"
+#include "heterps/store/index.hpp"
 #include "heterps/store/thread_pool.hpp"
 
 namespace heterps::store {
@@ -56,11 +57,12 @@ class ColdFile {
     // Writes `count` records, at most an extent's worth; gives the first's entry, the others
     // follow. None of them is wanted yet. `records` is overwritten with what was written.
     std::uint64_t write(const std::vector<const char*>& records, AlignedBuffer& buffer);
-    void want(std::uint64_t entry);
-    void forget(std::uint64_t entry);
-    bool wanted(std::uint64_t entry) const;
-    // Gives an extent back if nothing in it is wanted; after the last `want` for it.
-    void seal(std::uint64_t first_entry);
+    // Wants `entries` of the extent that begins with `first`, which was just written. Others never
+    // will be: it is given back when none of these is wanted any more.
+    void want(std::uint64_t first, const std::vector<std::uint64_t>& entries);
+    void forget(const std::vector<std::uint64_t>& entries);
+    // Leaves those that are wanted.
+    void keep_wanted(std::vector<Slot>& slots) const;
 
     // Calls `take(i, record)` for each of the entries, which ascend; `record` is null if it is not
     // what was written as that entry. By several threads
@@ -86,8 +88,9 @@ class ColdFile {
     std::size_t bytes_in_memory() const;
     std::uint64_t bytes_on_disk() const;
     const Counters& counters() const { return counters_; }
-    // The extents with the fewest wanted entries: enough to fill one with what is wanted of them.
-    std::vector<std::size_t> emptiest() const;
+    // The extents with the fewest wanted entries, enough to fill one with what is wanted of them;
+    // none that holds an entry from `busy_first` to `busy_last`.
+    std::vector<std::size_t> emptiest(std::uint64_t busy_first, std::uint64_t busy_last) const;
     std::vector<std::uint64_t> wanted_in(std::size_t extent) const;
 
   private:
@@ -103,8 +106,8 @@ class ColdFile {
     AlignedBuffer take_buffer() const;
     void give_buffer(AlignedBuffer buffer) const;
     std::size_t take_extent();
-    void give_back(std::size_t extent);  // with mutex_ held
-    void release_if_empty(std::size_t extent);
+    void give_back(std::size_t extent);         // with mutex_ held
+    void release_if_empty(std::size_t extent);  // with mutex_ held
     void grow();
     void write_fully(const char* data, std::size_t bytes, std::uint64_t offset) const;
     void read_fully(char* data, std::size_t bytes, std::uint64_t offset) const;

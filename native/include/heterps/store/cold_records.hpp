@@ -20,7 +20,8 @@ class ColdRecords {
     const char* at(std::size_t i) const {
         return sound_[i] != 0 ? records_.data() + i * stride_ : nullptr;
     }
-    const char* find(Slot slot) const;  // one of those that were read
+    // Of a slot that was read.
+    std::size_t index(Slot slot) const;
 
   private:
     std::vector<Slot> slots_;

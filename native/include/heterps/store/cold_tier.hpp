@@ -6,11 +6,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heterps/store/capture.hpp"
 #include "heterps/store/cold_file.hpp"
+#include "heterps/store/cold_records.hpp"
 #include "heterps/store/pages.hpp"
 #include "heterps/store/rows.hpp"
 
@@ -40,27 +43,38 @@ class ColdTier {
 
     // The least useful rows by frequency and recency, as many as go in one write. Locked.
     void choose(std::uint64_t step, Outgoing& outgoing);
-    // What is wanted of the emptiest extents; takes the file's own locks only. The table may change
-    // meanwhile, so the caller has frozen the file.
-    void choose_from_disk(Outgoing& outgoing, AlignedBuffer& buffer) const;
+    // What is wanted of the emptiest extents, without those that hold an entry from `busy_first` to
+    // `busy_last`; takes the file's own locks only. The table may change meanwhile, so the caller
+    // has frozen the file.
+    void choose_from_disk(std::uint64_t busy_first, std::uint64_t busy_last, Outgoing& outgoing,
+                          AlignedBuffer& buffer) const;
     // Throws StoreError; then nothing has changed.
     void write(Outgoing& outgoing, AlignedBuffer& buffer);
-    // Locked.
-    void let_go(const Outgoing& outgoing, HotCapture* capture);
+    // `moves`, if given, receives where rows went from one place on disk to another. Locked.
+    using Moves = std::vector<std::pair<Slot, Slot>>;
+    void let_go(const Outgoing& outgoing, HotCapture* capture, Moves* moves = nullptr);
 
-    // Brings a row back from its record, unless `slot` is out of date. Locked.
-    Slot bring_in(const char* record, Slot slot, std::uint64_t step, bool ahead);
+    // Brings rows back from their records, except those whose slots are out of date or that were
+    // not read well; they stay until the step `used_by`. `places` receives each one's slot in RAM,
+    // or an empty one. Locked.
+    void bring_in(const ColdRecords& found, std::optional<std::uint64_t> used_by,
+                  std::vector<Slot>& places);
 
     // Moves a bounded number of rows from beyond the capacity to places within it, so that memory
     // which a burst of rows took is given back. Locked.
     void trim(HotCapture* capture);
+
+    // A row in RAM that will be used by `step`: it stays until then. Readable.
+    void guard(std::uint64_t row, std::uint64_t step);
 
     bool wants_cleaning() const;
     std::size_t bytes() const;
 
   private:
     double worth(std::uint64_t row, std::uint64_t step);
-    char* guard(std::uint64_t row);  // when a row was brought in ahead of its use; 0: it was not
+    // The step until which a row stays, as a number from 1 to kGuardCycle; 0: none.
+    void set_mark(std::uint64_t row, std::uint8_t mark);
+    std::uint8_t mark(std::uint64_t row) const;
 
     Rows& rows_;
     ColdFile file_;
@@ -72,6 +86,8 @@ class ColdTier {
         std::uint64_t row;
     };
     std::vector<Candidate> candidates_;
+    std::vector<std::uint64_t> entries_, forgotten_,
+        rows_taken_;  // scratch of those that are locked
 };
 
 }  // namespace heterps::store

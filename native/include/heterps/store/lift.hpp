@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "heterps/store/index.hpp"
@@ -17,6 +18,9 @@ class Lift {
     void ask(std::uint64_t request, std::vector<Slot> slots);
     // The next few slots, by place, from where it stopped; round again after the last.
     std::vector<Slot> next(std::size_t most);
+    // Rows have moved from one place to another.
+    void redirect(const std::vector<std::pair<Slot, Slot>>& moves);
+    std::size_t size() const { return waiting_.size(); }
     // All requests up to this one have been visited.
     std::uint64_t served() const { return served_; }
 
@@ -24,6 +28,7 @@ class Lift {
     struct Request {
         std::uint64_t number, round, place;
     };
+    void merge(std::vector<Slot> slots);
     void settle_requests();
 
     std::vector<Slot> waiting_;  // by place

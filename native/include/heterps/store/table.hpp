@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -100,8 +101,16 @@ class Table {
     struct Counters {
         std::atomic<std::uint64_t> pulls{0}, pulled_ids{0}, hits{0}, misses{0}, unseen{0};
         std::atomic<std::uint64_t> pushes{0}, pushed_ids{0}, distinct_ids{0}, commits{0};
-        std::atomic<std::uint64_t> created{0}, evicted{0}, loaded_ahead{0}, cold_errors{0};
+        std::atomic<std::uint64_t> created{0}, evicted{0}, loaded_ahead{0}, awaited{0},
+            cold_errors{0};
         std::atomic<std::uint64_t> pull_ns{0}, push_ns{0};
+    };
+    // Rows read and not yet brought in.
+    struct Slice {
+        explicit Slice(ColdFile& file) : frozen(file) {}
+        Frozen frozen;
+        ColdRecords found;
+        std::uint64_t served = 0;  // requests that are done once it has been brought in
     };
     struct PullCounts {
         std::uint64_t hits = 0, unseen = 0;
@@ -116,6 +125,8 @@ class Table {
                     std::vector<Miss>& misses);
     void pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts);
     void copy_row(std::int64_t id, const char* record, float* out) const;
+    void await_ahead(const std::int64_t* ids, float* out, std::vector<Miss>& misses,
+                     std::shared_lock<TableLock>& lock);
     void pull_cold(const std::int64_t* ids, float* out, std::vector<Miss>& misses);
     void fill_unseen(std::int64_t id, float* out) const;
 
@@ -137,14 +148,20 @@ class Table {
 
     // In the thread that works ahead, with nothing locked:
     void work_ahead();
-    void load_slice();
-    std::vector<Slot> cold_slots(const std::vector<std::int64_t>& ids) const;
-    void move_out(std::uint64_t places);
-    bool tidy();
+    bool work_slice(std::size_t most);  // whether there is more to tidy up
+    bool exchange(const ColdRecords& found);
+    bool clean(std::uint64_t busy_first, std::uint64_t busy_last);
+    bool choose_outgoing(std::size_t places);
+    Outgoing& next_moving();
+    std::vector<Slot> cold_slots(const std::vector<std::int64_t>& ids);
+    std::size_t riders_for_a_round() const;
 
     bool write_out(Outgoing& outgoing, AlignedBuffer& buffer);
     void note_cold_error(const StoreError& error);
     std::uint64_t spare_places() const;
+    void note_pulled(std::size_t count);
+    void note_step();
+    std::uint64_t steps_ahead() const;
 
     std::uint32_t oldest_live(std::uint64_t step) const;  // rows last seen before it have expired
     std::uint64_t live_rows() const;
@@ -163,16 +180,22 @@ class Table {
     HotCapture* capture_ = nullptr;
     std::unique_ptr<ColdTier> cold_;
     Outgoing outgoing_;
+    std::vector<Slot> places_;
     AlignedBuffer buffer_;
     std::uint64_t retry_step_ = 0;  // no writing to disk before this step
 
-    Lift lift_;  // this and the next two belong to the thread that works ahead
-    Outgoing moving_;
+    Lift lift_;  // this and all down to the mutex belong to the thread that works ahead
+    std::unique_ptr<Slice> slice_;
+    std::uint64_t lifted_ = 0;
+    double cold_share_ = 0;         // of the ids asked for ahead
+    std::vector<Outgoing> moving_;  // the first `moved_` of them
+    std::size_t moved_ = 0;
     AlignedBuffer moving_buffer_;
     mutable std::mutex ahead_mutex_;  // after lock_; guards down to the blank line
     std::condition_variable ahead_changed_;
     std::vector<std::int64_t> ahead_;
-    std::uint64_t asked_ = 0, served_ = 0;
+    std::uint64_t asked_ = 0, taken_ = 0, served_ = 0, slices_ = 0;
+    int urgent_ = 0;  // threads that wait for rows
     bool tidy_ = false, stop_ = false;
     std::string cold_error_;
 
@@ -181,6 +204,10 @@ class Table {
     Batches batches_;
     std::int64_t committed_ = -1;
     bool committing_ = false;
+
+    std::atomic<std::int64_t> ids_ahead_{0};  // asked for ahead and not pulled yet
+    std::atomic<std::uint64_t> pulled_in_step_{0};
+    std::atomic<double> ids_per_step_{0};
 
     std::mutex capture_mutex_;
     std::atomic<double> lr_;
