@@ -76,6 +76,12 @@ def test_the_ceiling_is_that_of_the_true_model(tmp_path: Path):
     assert json.loads((tmp_path / "synthetic.json").read_text()) | {"reused": False} == summary
 
 
+def test_labels_that_are_all_equal_have_no_auc(tmp_path: Path):
+    summary = synthesise(spec(validation_rows=1), tmp_path)
+    assert summary["ceiling"]["auc"] is None
+    json.loads((tmp_path / "synthetic.json").read_text(), parse_constant=pytest.fail)
+
+
 def test_missing_values_are_nulls(tmp_path: Path):
     synthesise(spec(missing=0.3), tmp_path)
     found = table(tmp_path)

@@ -8,6 +8,7 @@ from typing import Annotated, TextIO
 
 import typer
 
+from heterps.cli.data import data_commands
 from heterps.cli.errors import FAILED, exit_code, print_error
 from heterps.cli.plan import plan_command
 from heterps.cli.ps import ps_commands
@@ -48,6 +49,7 @@ def root(
 
 plan_command(app)
 ps_commands(app)
+data_commands(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -138,12 +138,13 @@ def _write_part(
     return _Outcome(np.concatenate(labels), np.concatenate(chances))
 
 
-def _ceiling(spec: SynthSpec, validation: _Outcome) -> dict[str, float]:
-    """What the true model reaches on the validation part."""
+def _ceiling(spec: SynthSpec, validation: _Outcome) -> dict[str, float | None]:
+    """What the true model reaches on the validation part; no AUC if all its labels are equal."""
     if spec.kind == "next":
         return {"nats_per_item": float(-np.log(validation.chance).mean())}
+    area = auc(validation.labels, validation.chance)
     return {
-        "auc": auc(validation.labels, validation.chance),
+        "auc": None if np.isnan(area) else area,
         "logloss": logloss(validation.labels, validation.chance),
     }
 
