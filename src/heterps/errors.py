@@ -12,7 +12,9 @@ HeterPSError
 ├── StoreError            the cold file of a table, or the disk under it, failed
 ├── SnapshotError         a snapshot cannot be written or loaded; names the file
 ├── WireError             a message is malformed, too large, a replay, or signed with another key
-└── ServerError           a parameter server does not answer, or failed; names shard and address
+├── ServerError           a parameter server does not answer, or failed; names shard and address
+├── WorkerLostError       a worker has gone, or cannot be understood; names stage and replica
+└── ProcessError          a process did not start, or ended; carries its name and last words
 """
 
 from __future__ import annotations
@@ -118,3 +120,22 @@ class WireError(HeterPSError):
 
 class ServerError(HeterPSError):
     """A parameter server does not answer in time, or answered with a failure of its own."""
+
+
+class WorkerLostError(HeterPSError):
+    """The connection to a worker of a neighbouring stage failed, and with it this generation."""
+
+    def __init__(self, stage: int, replica: int, problem: str) -> None:
+        super().__init__(f"worker of stage {stage}, replica {replica}: {problem}")
+        self.stage = stage
+        self.replica = replica
+        self.problem = problem
+
+
+class ProcessError(HeterPSError):
+    """A process did not start, or ended when it should not have."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"process '{name}' {problem}")
+        self.name = name
+        self.problem = problem
