@@ -46,6 +46,21 @@ def test_compressed_and_large_row_groups_are_converted_too(tsv: Path, tmp_path: 
     assert pq.read_table(again).equals(pq.read_table(first[1]))
 
 
+def test_lists_and_texts_survive(parquet, tmp_path: Path):
+    columns = {
+        "tags": [[1, 2], [], None],
+        "words": [["a"], [None], ["b", "a"]],
+        "C1": ["x", None, ""],
+    }
+    path = parquet("a.parquet", columns)
+    (copy,) = convert([str(path)], tmp_path / "out")
+    assert pq.read_table(copy).to_pydict() == columns
+    encodings = [pq.read_metadata(copy).row_group(0).column(i).encodings for i in range(3)]
+    assert "DELTA_BINARY_PACKED" in encodings[0]
+    assert "RLE_DICTIONARY" in encodings[1]
+    assert "RLE_DICTIONARY" in encodings[2]
+
+
 def test_what_is_there_stays_unless_forced(tsv: Path, tmp_path: Path):
     convert([str(tsv)], tmp_path / "out")
     with pytest.raises(InputError, match=r"day_0\.parquet: is there already; give another folder"):

@@ -35,7 +35,7 @@ def test_every_row_once_an_epoch(lanes: Lanes, epoch: int):
 @settings(deadline=None)
 @given(lanes=lane_sets(), replicas=st.integers(1, 5), start=st.integers(0, 60))
 def test_what_a_micro_batch_holds_depends_on_its_number_alone(lanes, replicas, start):
-    fresh = Lanes(lanes.plan, lanes.sizes.tolist(), lanes.seed, shuffle=lanes.shuffle)
+    fresh = Lanes(lanes.plan, lanes.sizes, lanes.seed, shuffle=lanes.shuffle)
     for replica in range(replicas):
         owned = lanes.plan.owned(lanes_of_replica(replica, replicas, lanes.plan.lanes), start)
         for j, _ in zip(owned, range(6), strict=False):

@@ -65,7 +65,11 @@ def test_columns_are_those_of_criteo(tmp_path: Path):
     ]
     assert (schema.field("I1").type, schema.field("C26").type) == (pa.float32(), pa.int64())
     metadata = pq.read_metadata(tmp_path / "train" / "part-00000.parquet")
-    assert metadata.row_group(0).column(0).compression == "SNAPPY"
+    columns = [metadata.row_group(0).column(i) for i in (0, 1, 14)]
+    assert {column.compression for column in columns} == {"SNAPPY"}
+    # what is quickest to read
+    encodings = [set(column.encodings) - {"RLE"} for column in columns]
+    assert encodings == [{"DELTA_BINARY_PACKED"}, {"PLAIN"}, {"DELTA_BINARY_PACKED"}]
 
 
 def test_the_ceiling_is_that_of_the_true_model(tmp_path: Path):

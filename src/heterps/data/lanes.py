@@ -6,6 +6,7 @@ one drawn by (seed, epoch, row group). A row group on a cut between two lanes is
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,9 +29,9 @@ class Piece(NamedTuple):
 
 
 class _EpochOrder(NamedTuple):
-    row_groups: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]  # where each begins in the order of the epoch, and the end
-    places: npt.NDArray[np.int64]  # of each row group in that order
+    row_groups: list[int]
+    starts: list[int]  # where each begins in the order of the epoch, and the end
+    places: list[int]  # of each row group in that order
 
 
 class Lanes:
@@ -43,7 +44,7 @@ class Lanes:
     ) -> None:
         assert sum(sizes) == plan.samples
         self.plan = plan
-        self.sizes = np.asarray(sizes, np.int64)
+        self.sizes = list(sizes)
         self.seed = seed
         self.shuffle = shuffle
         self._order = lru_cache(maxsize=2)(self._drawn_order)
@@ -54,27 +55,26 @@ class Lanes:
 
     def pieces(self, span: Span) -> list[Piece]:
         order = self._order(span.epoch)
-        index = int(np.searchsorted(order.starts, span.start, side="right")) - 1
+        index = bisect_right(order.starts, span.start) - 1
         pieces: list[Piece] = []
         position = span.start
         while position < span.stop:
-            begin, end = int(order.starts[index]), int(order.starts[index + 1])
+            begin, end = order.starts[index], order.starts[index + 1]
             stop = min(end, span.stop)
             if stop > position:
-                group = int(order.row_groups[index])
-                pieces.append(Piece(group, position - begin, stop - begin))
+                pieces.append(Piece(order.row_groups[index], position - begin, stop - begin))
             position, index = stop, index + 1
         return pieces
 
     def extent(self, epoch: int, row_group: int) -> Span:
         """The samples of a row group."""
         order = self._order(epoch)
-        place = int(order.places[row_group])
-        return Span(epoch, int(order.starts[place]), int(order.starts[place + 1]))
+        place = order.places[row_group]
+        return Span(epoch, order.starts[place], order.starts[place + 1])
 
     def rows(self, epoch: int, row_group: int) -> npt.NDArray[np.int64]:
         """The order of the rows of a row group."""
-        size = int(self.sizes[row_group])
+        size = self.sizes[row_group]
         if not self.shuffle:
             return np.arange(size)
         return permutation(size, key_of(self.seed, _ROWS, epoch, row_group))
@@ -83,5 +83,5 @@ class Lanes:
         groups = np.arange(len(self.sizes))
         if self.shuffle:
             groups = permutation(len(self.sizes), key_of(self.seed, _GROUPS, epoch))
-        starts = np.concatenate([[0], np.cumsum(self.sizes[groups])])
-        return _EpochOrder(groups, starts, np.argsort(groups))
+        starts = np.concatenate([[0], np.cumsum(np.array(self.sizes, np.int64)[groups])])
+        return _EpochOrder(groups.tolist(), starts.tolist(), np.argsort(groups).tolist())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from heterps.data.categories import is_text
 from heterps.data.source import reason
 from heterps.errors import InputError
 
@@ -35,15 +36,38 @@ def aside(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """Snappy, which is twice as fast to read as zstd for a few percent more bytes. Columns of
-    floats, whose values hardly repeat, get no dictionaries.
+    """Snappy, and whole numbers as packed differences: these take half the time of dictionaries to
+    read, and are no larger. Texts have dictionaries.
     """
-    repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
+    packed = {_leaf(field): "DELTA_BINARY_PACKED" for field in schema if _is_whole(field.type)}
+    others = [_leaf(field) for field in schema if is_text(_value_type(field.type))]
     with (
         aside(path) as partial,
-        pq.ParquetWriter(partial, schema, compression="snappy", use_dictionary=repeating) as writer,
+        pq.ParquetWriter(
+            partial,
+            schema,
+            compression="snappy",
+            use_dictionary=others,
+            column_encoding=packed,
+        ) as writer,
     ):
         yield writer
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return kind.value_type if listed else kind
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(_value_type(kind)))
+
+
+def _leaf(field: pa.Field) -> str:
+    """What Parquet calls the column that holds the values."""
+    return (
+        str(field.name) if _value_type(field.type) == field.type else f"{field.name}.list.element"
+    )
 
 
 def write_text(path: Path, text: str) -> None:
