@@ -51,6 +51,7 @@ fmt: $(STAMP) ## Format Python and C++ in place
 bench: $(STAMP) ## Measure the figures of the README
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python -W ignore benchmarks/ps.py --json build/bench/ps.json
+	$(BIN)/python benchmarks/data.py --json build/bench/data.json
 
 .PHONY: soak
 soak: $(STAMP) ## The long test matrices

@@ -158,7 +158,10 @@ std::size_t ColdFile::take_extent() {
 void ColdFile::give_back(std::size_t extent) {
     extents_[extent] = {};
     --used_extents_;
-    (frozen_ > 0 ? waiting_ : free_).push_back(extent);
+    if (frozen_.empty())
+        free_.push_back(extent);
+    else
+        waiting_.push_back({extent, freezes_});
 }
 
 std::uint64_t ColdFile::write(const std::vector<const char*>& records, AlignedBuffer& buffer) {
@@ -298,21 +301,19 @@ ColdFile::Snapshot ColdFile::snapshot() const {
     return result;
 }
 
-void ColdFile::freeze() {
+std::uint64_t ColdFile::freeze() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    ++frozen_;
+    frozen_.insert(++freezes_);
+    return freezes_;
 }
 
-void ColdFile::thaw() {
+void ColdFile::thaw(std::uint64_t number) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (--frozen_ > 0) return;
-    free_.insert(free_.end(), waiting_.begin(), waiting_.end());
-    waiting_.clear();
-}
-
-bool ColdFile::frozen() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return frozen_ > 0;
+    frozen_.erase(number);
+    while (!waiting_.empty() && (frozen_.empty() || *frozen_.begin() > waiting_.front().number)) {
+        free_.push_back(waiting_.front().extent);
+        waiting_.pop_front();
+    }
 }
 
 std::size_t ColdFile::extents() const {

@@ -9,10 +9,16 @@ namespace heterps::store {
 namespace {
 
 constexpr std::size_t kChunk = 4096;
-constexpr std::size_t kAhead = 8;
+constexpr std::size_t kAhead = 12;
 
 void add(float* __restrict sum, const float* __restrict row, int dim) {
     for (int c = 0; c < dim; ++c) sum[c] = sum[c] + row[c];
+}
+
+// Rows of the caller need not begin with a cache line.
+void prefetch_row(const float* row, int dim) {
+    __builtin_prefetch(row);
+    __builtin_prefetch(row + dim - 1);
 }
 
 template <class T>
@@ -132,7 +138,7 @@ void Grouping::sum_span(std::size_t segment, int dim, GradientSums& sums) const 
     const Distinct* distinct = distinct_.data() + begins_[segment];
     const std::size_t end = begins_[segment + 1];
     for (std::size_t i = begins_[segment]; i < end; ++i) {
-        if (i + kAhead < end) __builtin_prefetch(gradient(occurrences_[i + kAhead], dim));
+        if (i + kAhead < end) prefetch_row(gradient(occurrences_[i + kAhead], dim), dim);
         const std::uint32_t d = belongs_[i];
         const float* row = gradient(occurrences_[i], dim);
         if (distinct[d].occurrences == 1) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 
 #define HETERPS_INLINE [[gnu::always_inline]] inline
@@ -36,13 +37,17 @@ struct Adagrad {
 };
 
 // Eight lanes, added up in a fixed order: the same bits at any vector width.
+using Lanes = float __attribute__((vector_size(32)));
+
 template <int Dim>
 HETERPS_INLINE float mean_square(const RuleStep& step, const float* __restrict g) {
     const int dim = width<Dim>(step);
-    float lane[8] = {};
+    Lanes lane = {}, part;
     int c = 0;
-    for (; c + 8 <= dim; c += 8)
-        for (int k = 0; k < 8; ++k) lane[k] = lane[k] + g[c + k] * g[c + k];
+    for (; c + 8 <= dim; c += 8) {
+        std::memcpy(&part, g + c, sizeof part);
+        lane = lane + part * part;
+    }
     for (int k = 0; c + k < dim; ++k) lane[k] = lane[k] + g[c + k] * g[c + k];
     const float total =
         ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));

@@ -54,7 +54,7 @@ Capture::Capture(Table& table, std::int64_t since) : table_(table), since_(since
     }
     summary_.committed = table.committed();
     if (table.cold_) {
-        table.cold_->file().freeze();
+        frozen_ = std::make_unique<Frozen>(table.cold_->file());
         cold_ = table.cold_->file().snapshot();
     }
     table.capture_ = hot_.get();
@@ -117,7 +117,7 @@ void Capture::finish(bool ok) {
     open_ = false;
     const std::unique_lock<TableLock> lock(table_.lock_);
     table_.capture_ = nullptr;
-    if (table_.cold_) table_.cold_->file().thaw();
+    frozen_.reset();
     if (ok) table_.rows_.forget_removed(summary_.removed);
     hot_.reset();
 }

@@ -172,9 +172,12 @@ void Update::apply_rule(DistinctRange range, const Context& context, Scratch& sc
     const Layout& layout = rows_.layout();
     const std::uint32_t step = context.limits.step;
     for (std::size_t i = 0; i < range.count; ++i) {
-        if (i + kAhead < range.count)
+        if (i + kAhead < range.count) {
             prefetch_record(rows_.slab().at(range.begin()[i + kAhead].slot.place()),
                             rows_.slab().stride());
+            __builtin_prefetch(scratch.sums[i + kAhead]);
+            __builtin_prefetch(scratch.sums[i + kAhead] + layout.dim - 1);
+        }
         const Distinct& distinct = range.begin()[i];
         if (!distinct.slot) continue;
         const std::uint64_t row = distinct.slot.place();

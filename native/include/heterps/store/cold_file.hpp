@@ -8,9 +8,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -74,12 +76,11 @@ class ColdFile {
         std::size_t extent, const std::uint64_t* wanted, AlignedBuffer& buffer,
         const std::function<void(std::uint64_t entry, const char* record)>& take) const;
 
-    // While frozen, no extent is used again, so that what was wanted at some moment since then
-    // stays readable as it was. Counted.
     Snapshot snapshot() const;
-    void freeze();
-    void thaw();
-    bool frozen() const;
+    // What is wanted from now on stays readable as it is, even when it is forgotten, until `thaw`
+    // of the number that this gives: its extents are not used again before.
+    std::uint64_t freeze();
+    void thaw(std::uint64_t number);
 
     std::size_t extents() const;
     std::size_t words() const { return words_; }  // of the use bits of an extent
@@ -131,22 +132,29 @@ class ColdFile {
     mutable std::mutex mutex_;  // guards what follows
     std::vector<Extent> extents_;
     std::vector<std::uint64_t> bits_;
-    std::vector<std::size_t> free_, waiting_;  // waiting: free once thawed
+    std::vector<std::size_t> free_;
+    struct Waiting {
+        std::size_t extent;
+        std::uint64_t number;  // of the last freeze before it was given back
+    };
+    std::deque<Waiting> waiting_;
     std::uint64_t size_ = 0, used_extents_ = 0;
     std::size_t allocated_ = 0;  // extents that the file has room for
-    int frozen_ = 0;
+    std::uint64_t freezes_ = 0;
+    std::set<std::uint64_t> frozen_;
 };
 
 // What is wanted of a file stays readable, as it is, while this lives.
 class Frozen {
   public:
-    explicit Frozen(ColdFile& file) : file_(file) { file_.freeze(); }
-    ~Frozen() { file_.thaw(); }
+    explicit Frozen(ColdFile& file) : file_(file), number_(file.freeze()) {}
+    ~Frozen() { file_.thaw(number_); }
     Frozen(const Frozen&) = delete;
     Frozen& operator=(const Frozen&) = delete;
 
   private:
     ColdFile& file_;
+    std::uint64_t number_;
 };
 
 }  // namespace heterps::store

@@ -238,6 +238,7 @@ class Capture {
     std::int64_t since_;
     std::unique_ptr<HotCapture> hot_;
     ColdFile::Snapshot cold_;
+    std::unique_ptr<Frozen> frozen_;
     std::size_t extent_ = 0;
     RowBatch extent_rows_;  // of the extent that is being read
     std::size_t extent_given_ = 0;
