@@ -59,5 +59,14 @@ def test_a_model_of_ones_own_is_traced_and_predicts():
     ]
 
 
+def test_data_are_made_up_and_read():
+    assert output_of("examples/read_data.py").splitlines() == [
+        "no model beats an AUC of 0.79",
+        "4 batches, 32 micro-batches an epoch",
+        "{'label': [512], 'dense': [512, 2], 'C1': [512], 'C2': [512], 'C3': [512]}",
+        "go on with micro-batch 11",
+    ]
+
+
 def test_the_tuning_example_ends_at_the_optimum_of_its_problem():
     assert output_of("examples/tune_policy.py") == "$0.2165, then $0.2165\n"

@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from heterps.errors import InputError
 from heterps.job.data import DataSpec, SparseSlot
+from heterps.job.load import read_document
 
 
 def parse(**changes: object) -> DataSpec:
@@ -72,3 +75,11 @@ def test_a_bad_field_is_named(changes: dict[str, object], message: str):
     with pytest.raises(InputError) as caught:
         parse(**changes)
     assert message in str(caught.value)
+
+
+def test_the_example_section_is_sound():
+    example = Path(__file__).parents[2] / "examples" / "data" / "columns.yaml"
+    spec = DataSpec.parse(read_document(example)["data"], "data")
+    assert spec.fraction == 0.1
+    assert [slot.space for slot in spec.sparse] == [None, None, None, "item", None]
+    assert not spec.sparse[-1].hash
