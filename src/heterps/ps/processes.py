@@ -10,31 +10,28 @@ RUN/servers/shard-0.log     what it had to say, as a rule nothing
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import secrets
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from heterps.errors import HeterPSError, InputError, ServerError
+from heterps.processes import Child, stop_all
 from heterps.wire.keys import read_key
 from heterps.wire.sockets import MAX_IPC_PATH
 
 FOLDER = "servers"
 _ASIDE = "heterps-"
-_PR_SET_PDEATHSIG = 1
-_LAST_PATIENCE_S = 10.0
+_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -103,60 +100,35 @@ def start_servers(
     (folder / FOLDER).mkdir(exist_ok=True)
     options = ["--run", str(folder), "--generation", str(generation)]
     options += [*(["--listen", listen] if listen else []), *(["--encrypt"] if encrypt else [])]
-    processes: list[subprocess.Popen[bytes]] = []
+    children: list[Child] = []
     try:
         for shard in range(count):
             place = ["--shard", str(shard), "--shards", str(count)]
-            processes.append(_start(folder, shard, [*place, *options]))
+            children.append(_start(folder, shard, [*place, *options]))
         deadline = time.monotonic() + timeout_s
-        yield [_await(folder, shard, processes[shard], deadline) for shard in range(count)]
+        yield [_await(folder, shard, children[shard], deadline) for shard in range(count)]
     finally:
-        _stop(processes)
+        stop_all(children, _PATIENCE_S)
         _clear(folder, range(count))
 
 
-def _start(folder: Path, shard: int, options: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(folder: Path, shard: int, options: Sequence[str]) -> Child:
     registration_path(folder, shard).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "heterps.ps.server", "--child", *options]
-    # The kernel's word on a dead parent is about the thread that started us, so only the main one.
-    if threading.current_thread() is threading.main_thread():
-        command += ["--parent", str(os.getpid())]
-    with (folder / FOLDER / f"shard-{shard}.log").open("wb") as log:
-        # Its end of the pipe closes when this process dies, however it dies.
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+    log = folder / FOLDER / f"shard-{shard}.log"
+    log.unlink(missing_ok=True)
+    return Child("heterps.ps.server", options, log)
 
 
-def _await(
-    folder: Path, shard: int, process: subprocess.Popen[bytes], deadline: float
-) -> Registration:
+def _await(folder: Path, shard: int, child: Child, deadline: float) -> Registration:
     path = registration_path(folder, shard)
     while not path.exists():
-        if process.poll() is not None:
-            reason = _last_line(folder, shard)
+        if child.poll() is not None:
+            reason = child.last_words()
             raise ServerError(f"server of shard {shard} ended at its start: {reason}")
         if time.monotonic() > deadline:
             raise ServerError(f"server of shard {shard} was not ready in time")
         time.sleep(0.02)
     return next(found for found in registrations(folder) if found.shard == shard)
-
-
-def _last_line(folder: Path, shard: int) -> str:
-    lines = (folder / FOLDER / f"shard-{shard}.log").read_text(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no reason given")
-
-
-def _stop(processes: Sequence[subprocess.Popen[bytes]], patience_s: float = 10.0) -> None:
-    for process in processes:
-        process.terminate()
-    deadline = time.monotonic() + patience_s
-    for process in processes:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
 
 
 def _clear(folder: Path, shards: range) -> None:
@@ -174,7 +146,7 @@ def _clear(folder: Path, shards: range) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serves one shard until SIGTERM, or until the process that started it has gone."""
+    """Serves one shard until SIGTERM."""
     options = _parser().parse_args(argv)
     try:
         _serve(options)
@@ -192,8 +164,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--generation", type=int, default=0)
     parser.add_argument("--listen", help="also serve tcp on this host address")
     parser.add_argument("--encrypt", action="store_true")
-    parser.add_argument("--child", action="store_true", help="end when standard input ends")
-    parser.add_argument("--parent", type=int, help="end when this process has ended")
     return parser
 
 
@@ -210,7 +180,6 @@ def _serve(options: argparse.Namespace) -> None:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
-    _end_with_parent(options.parent, server.stop if options.child else None)
     with _socket_path(folder, options.shard) as path:
         server.bind(f"ipc://{path}")
         if options.listen:
@@ -259,22 +228,3 @@ def _socket_path(folder: Path, shard: int) -> Iterator[Path]:
         path.unlink(missing_ok=True)
         if aside is not None:
             shutil.rmtree(aside, ignore_errors=True)
-
-
-def _end_with_parent(parent: int | None, stop: Callable[[], None] | None) -> None:
-    """By the kernel's signal, and by the pipe on standard input that ends with the parent."""
-    if parent is not None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            raise ServerError("the process that started this server has gone")
-    if stop is not None:
-        threading.Thread(target=_watch_input, args=(stop,), name="parent", daemon=True).start()
-
-
-def _watch_input(stop: Callable[[], None]) -> None:
-    while os.read(0, 1):
-        pass
-    stop()
-    # Whatever holds the loop up, nobody is left to wait for it.
-    time.sleep(_LAST_PATIENCE_S)
-    os._exit(1)

@@ -32,6 +32,12 @@ def segment_folder() -> Path:
     return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
 
 
+def remove_segments_of(pid: int) -> None:
+    """What a process that was killed had made and its peer not yet opened."""
+    for path in segment_folder().glob(f"{PREFIX}{pid}-*"):
+        path.unlink(missing_ok=True)
+
+
 class Segment:
     """Mapped memory under a number that both sides know."""
 

@@ -1,0 +1,157 @@
+"""Child processes that leave nothing behind, however their parent ends.
+
+``python -m heterps.processes [--parent PID] MODULE ARGUMENT…`` runs a module as a script in a
+process that is told (SIGTERM) when its parent has gone: by the kernel, and by the end of its
+standard input. Whoever does not end then is ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LAST_PATIENCE_S = 10.0
+_TAIL_BYTES = 1 << 14
+_LOOK_EVERY_S = 0.01
+
+
+class Child:
+    """A process that was started here, in a session of its own: a Ctrl-C reaches its parent alone,
+    which ends it in order, and what it has started itself ends with it.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Starts it; ``environment`` is added to this process's own, ``log`` is appended to."""
+        command = [sys.executable, "-m", "heterps.processes"]
+        # The kernel's word on a dead parent is about the thread that started us, so only the main.
+        if threading.current_thread() is threading.main_thread():
+            command += ["--parent", str(os.getpid())]
+        self.log = log
+        self._code: int | None = None
+        with log.open("ab") as output:
+            self._log_start = output.tell()
+            # Our end of the pipe closes when this process dies, however it dies.
+            self._process = subprocess.Popen(
+                [*command, module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal, or None while it runs."""
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        if self._code is None and os.waitid(os.P_PID, self.pid, look) is not None:
+            # Before its number is free for others, so that it is its own group that ends.
+            os.killpg(self.pid, signal.SIGKILL)
+            self._code = self._process.wait()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        return self._code
+
+    def terminate(self) -> None:
+        if self.poll() is None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The exit code, or None when it still runs then."""
+        deadline = time.monotonic() + timeout_s
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
+        return self._code
+
+    def last_words(self, lines: int = 1) -> str:
+        """The end of what it wrote, in one line."""
+        with self.log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(self._log_start, end - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+        said = [line.strip() for line in text.splitlines() if line.strip()]
+        return " / ".join(said[-lines:]) or "no reason given"
+
+
+def stop_all(children: Sequence[Child], grace_s: float) -> None:
+    """All at once: SIGTERM, and SIGKILL for those that still run after the grace."""
+    for child in children:
+        child.terminate()
+    deadline = time.monotonic() + grace_s
+    for child in children:
+        if child.wait(deadline - time.monotonic()) is None:
+            child.kill()
+    for child in children:
+        child.wait(_LAST_PATIENCE_S)
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="heterps.processes", description=__doc__)
+    parser.add_argument("--parent", type=int, help="end when this process has ended")
+    parser.add_argument("module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args(argv)
+    _end_with_parent(options.parent)
+    sys.argv = [options.module, *options.arguments]
+    runpy.run_module(options.module, run_name="__main__", alter_sys=True)
+
+
+def _end_with_parent(parent: int | None) -> None:
+    signal.signal(signal.SIGTERM, _end_group)
+    if parent is not None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            raise SystemExit("the process that started this one has gone")
+    threading.Thread(target=_watch_input, name="parent", daemon=True).start()
+
+
+def _end_group(*_: object) -> None:
+    """For modules that do not handle SIGTERM themselves: what they have started ends with them."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.killpg(0, signal.SIGTERM)
+
+
+def _watch_input() -> None:
+    while os.read(0, 1):
+        pass
+    os.killpg(0, signal.SIGTERM)
+    # Whatever holds it up, nobody is left to wait for it.
+    time.sleep(_LAST_PATIENCE_S)
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How the processes of a run are started, placed, watched and stopped."""

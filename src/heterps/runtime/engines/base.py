@@ -1,0 +1,112 @@
+"""What every engine offers. `heterps.testing.engines` has the checks that all of them pass."""
+
+from __future__ import annotations
+
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from heterps.errors import InputError, ProcessError
+from heterps.processes import ending
+
+GRACE_S = 10.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LOOK_EVERY_S = 0.02
+# What the libraries that compute ask for the number of their threads.
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """A Python module that runs as a process of a run, under a name that is its own there.
+
+    ``environment`` is added to what the engine's processes have anyway; no secrets, since others
+    on the machine may read it. ``threads`` is how many it computes with.
+    """
+
+    name: str
+    module: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InputError("name", f"expected letters, digits, '.', '_', '-'; got '{self.name}'")
+        if self.threads < 1:
+            raise InputError("threads", f"expected at least 1, got {self.threads}")
+
+    def variables(self) -> dict[str, str]:
+        """The environment, with the number of threads; what was given for it explicitly stays."""
+        return {**dict.fromkeys(_THREAD_VARIABLES, str(self.threads)), **self.environment}
+
+
+class Handle(ABC):
+    """A process that an engine has started."""
+
+    def __init__(self, spec: ProcessSpec) -> None:
+        self.spec = spec
+
+    @abstractmethod
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal, or None while it runs."""
+
+    @abstractmethod
+    def stop(self, grace_s: float = GRACE_S) -> int:
+        """Asks it to end (SIGTERM), ends it after the grace, and gives its exit code. What it has
+        started itself ends too. Stopping what has ended does nothing."""
+
+    @abstractmethod
+    def last_words(self, lines: int = 3) -> str:
+        """The end of what it wrote to its output, in one line."""
+
+    def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
+        """Raises ProcessError with its last words when it ends before it is ready, or takes longer
+        than that."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            code = self.poll()
+            if code is not None:
+                problem = f"{ending(code)} at its start: {self.last_words()}"
+                raise ProcessError(self.spec.name, problem)
+            if time.monotonic() >= deadline:
+                problem = f"was not ready in {timeout_s:g} s: {self.last_words()}"
+                raise ProcessError(self.spec.name, problem)
+            time.sleep(_LOOK_EVERY_S)
+
+
+class Engine(ABC):
+    """Starts processes and answers for their end: after ``close``, and when the process that holds
+    the engine dies in any way, none of them is left, nor anything that they have started.
+
+    The output of each is kept in the run folder under the process's name.
+    """
+
+    @abstractmethod
+    def start(self, spec: ProcessSpec) -> Handle:
+        """Returns at once. Raises InputError for a name that runs already, and ProcessError when
+        there is no such module or place."""
+
+    @abstractmethod
+    def close(self, grace_s: float = GRACE_S) -> None:
+        """Stops all processes together, and starts no more."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,86 @@
+"""Processes of a run as children of this one, on this host.
+
+```text
+RUN/logs/NAME.log    what the process NAME wrote, over all its starts
+```
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from heterps.errors import InputError, ProcessError
+from heterps.processes import Child, stop_all
+from heterps.runtime.engines.base import GRACE_S, Engine, Handle, ProcessSpec
+from heterps.wire.segments import remove_segments_of
+
+LOGS = "logs"
+
+
+class LocalHandle(Handle):
+    def __init__(self, spec: ProcessSpec, child: Child) -> None:
+        super().__init__(spec)
+        self.child = child
+        self._swept = False
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def poll(self) -> int | None:
+        code = self.child.poll()
+        if code is not None and not self._swept:
+            self._swept = True
+            remove_segments_of(self.pid)
+        return code
+
+    def stop(self, grace_s: float = GRACE_S) -> int:
+        stop_all([self.child], grace_s)
+        code = self.poll()
+        if code is None:
+            raise ProcessError(self.spec.name, "does not end, not even by SIGKILL")
+        return code
+
+    def last_words(self, lines: int = 3) -> str:
+        return self.child.last_words(lines)
+
+
+class LocalEngine(Engine):
+    """``folder`` is the run's, which has to be there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._handles: dict[str, LocalHandle] = {}
+        self._closed = False
+
+    def start(self, spec: ProcessSpec) -> LocalHandle:
+        if self._closed:
+            raise ProcessError(spec.name, "was not started: the engine is closed")
+        running = self._handles.get(spec.name)
+        if running is not None and running.poll() is None:
+            raise InputError("name", f"a process '{spec.name}' is running")
+        if not _exists(spec.module):
+            raise ProcessError(spec.name, f"was not started: no module '{spec.module}'")
+        logs = self._folder / LOGS
+        logs.mkdir(parents=True, exist_ok=True)
+        log = logs / f"{spec.name}.log"
+        try:
+            child = Child(spec.module, spec.arguments, log, spec.variables())
+        except OSError as error:
+            raise ProcessError(spec.name, f"was not started: {error.strerror}") from None
+        self._handles[spec.name] = handle = LocalHandle(spec, child)
+        return handle
+
+    def close(self, grace_s: float = GRACE_S) -> None:
+        self._closed = True
+        stop_all([handle.child for handle in self._handles.values()], grace_s)
+        for handle in self._handles.values():
+            handle.poll()
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
