@@ -156,15 +156,23 @@ def test_the_help_teaches_by_examples(heterps, command: str):
 
 @pytest.mark.slow
 def test_a_terminal_gets_a_bar_on_standard_error(tmp_path: Path):
-    master, slave = pty.openpty()
+    leader, follower = pty.openpty()
     command = [sys.executable, "-m", "heterps", "data", "synth", str(tmp_path / "d")]
-    process = subprocess.Popen(
-        [*command, "--rows", "400000", "--json"], stdout=subprocess.PIPE, stderr=slave
-    )
-    out, _ = process.communicate(timeout=100)
-    os.close(slave)
-    shown = os.read(master, 100_000).decode()
-    os.close(master)
+    with subprocess.Popen(
+        [*command, "--rows", "400000", "--json"], stdout=subprocess.PIPE, stderr=follower
+    ) as process:
+        os.close(follower)
+        shown = b"".join(iter(lambda: read_terminal(leader), b""))
+        out = process.stdout.read()
+    os.close(leader)
+    assert process.returncode == 0
     assert json.loads(out)["train"]["rows"] == 400_000
-    assert "writing" in shown
-    assert "rows," in shown
+    assert "writing" in shown.decode()
+    assert "rows," in shown.decode()
+
+
+def read_terminal(leader: int) -> bytes:
+    try:
+        return os.read(leader, 4096)
+    except OSError:  # the other end is closed
+        return b""

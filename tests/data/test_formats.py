@@ -44,6 +44,14 @@ def test_a_truncated_parquet_file_is_named(parquet, kept: int):
     assert "\n" not in str(caught.value)
 
 
+def test_a_parquet_file_that_is_gone_is_named(parquet):
+    path = parquet("a.parquet", {"x": range(10)})
+    (file,) = find_files([str(path)])
+    path.unlink()
+    with pytest.raises(InputError, match=r"a\.parquet: cannot be read \(.*No such file"):
+        grouped(file)
+
+
 def test_a_damaged_row_group_is_named(parquet):
     path = parquet("a.parquet", {"x": np.random.default_rng(0).integers(0, 1 << 60, 10_000)}, 9999)
     file = opened(path)

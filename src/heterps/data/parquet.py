@@ -21,7 +21,10 @@ class ParquetGroups(GroupedFile):
                 self._metadata = opened.metadata
                 self.schema = opened.schema_arrow
         except (pa.ArrowException, OSError) as error:
-            raise InputError(file.url, f"is not whole Parquet ({reason(error)})") from None
+            # Arrow's own OSErrors, for a damaged footer, carry no number
+            refused = getattr(error, "errno", None) is not None
+            what = "cannot be read" if refused else "is not whole Parquet"
+            raise InputError(file.url, f"{what} ({reason(error)})") from None
         rows = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.sizes = [group.num_rows for group in rows]
         self._texts = [field.name for field in self.schema if _is_text(field.type)]
