@@ -8,7 +8,7 @@ namespace heterps::planning {
 
 namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kTie = 1e-12;  // relative: a bound this close to the best cannot improve on it
+constexpr double kTie = 1e-12;   // relative: a bound this close to the best cannot improve on it
 constexpr double kGrade = 1e-2;  // to grade plans that miss the floor, no more is needed
 }  // namespace
 
