@@ -1,6 +1,8 @@
 """Rows on disk: the same bits as all in memory, and clear errors when the disk fails."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -114,6 +116,43 @@ def test_a_folder_in_memory_does_as_well():
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         hot, cold = tables(folder)
         assert_same_rows(hot._store, cold._store)
+
+
+FULL_DISK = """
+import resource
+import sys
+import tempfile
+import numpy as np
+from heterps.errors import StoreError
+from heterps.ps import SparseTable
+from heterps.testing.tables import assert_same_rows
+
+hot = SparseTable(16)
+cold = SparseTable(16, memory_bytes=400_000, path=sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+rng = np.random.default_rng(0)
+failures = 0
+for _ in range(60):
+    ids = rng.integers(0, 40_000, 1000)
+    grads = rng.normal(size=(1000, 16)).astype(np.float32)
+    try:
+        cold.push(ids, grads)
+    except StoreError as error:
+        failures += 1
+        message = str(error)
+    else:
+        hot.push(ids, grads)
+assert failures, "the disk was never full"
+assert_same_rows(hot._store, cold._store)
+print(message)
+"""
+
+
+def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path):
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert str(tmp_path) in result.stdout
 
 
 def test_a_torn_file_is_an_error_never_wrong_rows(tmp_path):

@@ -171,6 +171,7 @@ UpdateLimits Table::limits_at(std::uint64_t step) const {
 }
 
 void Table::apply_step(const std::vector<Span>& spans, double lr) {
+    insist_on_room();
     const std::size_t before = rows_.size();
     const RuleStep rule = rows_.rule().at(lr, step_ + 1, options_.dim);
     const auto bring_in = [&](const std::vector<Distinct*>& cold) { settle(cold); };

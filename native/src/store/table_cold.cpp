@@ -160,6 +160,14 @@ void Table::make_room() {
     ahead_changed_.notify_all();
 }
 
+// While the disk refuses what is above the budget, no step may add to it.
+void Table::insist_on_room() {
+    if (!cold_ || step_ >= retry_step_ || cold_->surplus(0) == 0) return;
+    retry_step_ = step_;
+    make_room();
+    if (step_ < retry_step_) throw StoreError(cold_error());
+}
+
 bool Table::write_out(Outgoing& outgoing, AlignedBuffer& buffer) {
     try {
         cold_->write(outgoing, buffer);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import pty
@@ -42,9 +43,10 @@ def on_terminal(*args: str, until: str, then: Callable[[subprocess.Popen[str]], 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, text=True) as process:
         os.close(follower)
         shown, done = "", False
+        decoder = codecs.getincrementaldecoder("utf-8")()  # a piece may end within a character
         while True:
             try:
-                shown += os.read(leader, 4096).decode()
+                shown += decoder.decode(os.read(leader, 4096))
             except OSError:  # the other end is closed
                 break
             if until in shown and not done:

@@ -145,6 +145,7 @@ class Table {
     Slot bring_in_one(std::int64_t id);
     void bring_in_all(const std::int64_t* ids, std::size_t count);
     void make_room();
+    void insist_on_room();  // throws StoreError
 
     // In the thread that works ahead, with nothing locked:
     void work_ahead();
