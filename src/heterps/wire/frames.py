@@ -102,7 +102,7 @@ def decode_header(raw: bytes | memoryview) -> Header:
     """Raises WireError; trusts nothing."""
     if len(raw) > MAX_HEADER_BYTES:
         raise WireError(f"a header of {len(raw)} bytes; at most {MAX_HEADER_BYTES} are read")
-    match _unpack(raw):
+    match unpack_values(raw):
         case (int(protocol), int(generation), int(counter), str(verb), dict(fields), tuple(rest)):
             pass
         case _:
@@ -154,7 +154,8 @@ def _decode_buffer(value: Any) -> Buffer:
     return buffer
 
 
-def _unpack(raw: bytes | memoryview) -> Any:
+def unpack_values(raw: bytes | memoryview) -> Any:
+    """Plain values from msgpack; raises WireError."""
     try:
         return msgpack.unpackb(
             raw, use_list=False, strict_map_key=True, max_ext_len=0, ext_hook=_no_extension

@@ -62,6 +62,11 @@ def send(socket: Socket, parts: Parts) -> None:
 
 def receive(socket: Socket) -> list[memoryview] | None:
     """The parts of the next message, or None when there is none."""
+    # Asking is far cheaper than the exception would be.
+    events = socket.get(zmq.EVENTS)
+    assert isinstance(events, int)
+    if not events & zmq.POLLIN:
+        return None
     try:
         frames = socket.recv_multipart(zmq.DONTWAIT, copy=False)
     except zmq.Again:

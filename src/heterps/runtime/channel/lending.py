@@ -149,6 +149,8 @@ class Borrower:
     @property
     def owes(self) -> bool:
         """Whether so much is done with that it should be said without waiting for a message."""
+        if not self._done:
+            return False
         done = list(self._done)
         if len(done) >= _ROOM_FOR:
             return True

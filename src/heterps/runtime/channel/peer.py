@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heterps.errors import WireError, WorkerLostError
 from heterps.runtime.channel.lending import Borrower, Lender, Piece
-from heterps.runtime.channel.tensors import Layout, bytes_of, large_names, read_entries, unpack
+from heterps.runtime.channel.tensors import Layout, Layouts, bytes_of, unpack
 from heterps.wire.frames import MAX_BUFFERS, Buffer, Header, as_buffer
 from heterps.wire.sessions import Parts, Session
 
@@ -72,6 +72,7 @@ class Peer:
         self.left = False
         self.lender = Lender(enabled=shared)
         self._borrower = Borrower()
+        self._layouts = Layouts()
         self._deliver = deliver
         self._takes = takes
 
@@ -85,17 +86,17 @@ class Peer:
         exact: Collection[str] = (),
     ) -> None:
         """Raises WorkerLostError when the peer has gone, WireError for what cannot be sent."""
-        layout = Layout(tensors, narrow=narrow, exact=exact)
+        layout = self._layouts.of(tensors, narrow=narrow, exact=exact)
         piece = self._piece(layout.packed_bytes)
         if piece is not None:
             buffers = [piece]
-            layout.pack(torch.from_numpy(piece.array))
+            layout.pack(tensors, torch.from_numpy(piece.array))
         else:
             if layout.packed_bytes >= INLINE_BYTES:
-                alone = large_names(layout, _ALONE_BYTES, MAX_BUFFERS - 1)
-                layout = Layout(tensors, narrow=narrow, exact=exact, alone=alone)
-            buffers = _inline(layout)
-        self.say(kind, {"micro_batch": micro_batch, "tensors": layout.fields()}, buffers)
+                alone = layout.large(_ALONE_BYTES, MAX_BUFFERS - 1)
+                layout = self._layouts.of(tensors, narrow=narrow, exact=exact, alone=alone)
+            buffers = _inline(layout, tensors)
+        self.say(kind, {"micro_batch": micro_batch, "tensors": layout.encoded}, buffers)
 
     def say(self, verb: str, fields: Mapping[str, Any], buffers: Sequence[Buffer] = ()) -> None:
         """Any message; what is done with goes back along with it."""
@@ -118,11 +119,11 @@ class Peer:
         for piece in _pieces(header.fields.get("done")):
             self.lender.give_back(piece)
         match header.verb, header.fields:
-            case verb, {"micro_batch": int(number), "tensors": entries} if (
+            case verb, {"micro_batch": int(number), "tensors": bytes(encoded)} if (
                 verb == self._takes and number >= 0
             ):
                 parts = [self._memory(buffer) for buffer in header.buffers]
-                tensors = unpack(read_entries(entries), parts)
+                tensors = unpack(self._layouts.read(encoded), parts)
                 return Arrived(verb, number, self.place.replica, tensors)
             case "attach", {"segment": int(number), "path": str(path), "size_bytes": int(size)}:
                 ok = self._borrower.open(number, Path(path), size)
@@ -163,10 +164,11 @@ class Peer:
         return torch.from_numpy(buffer.array.copy() if moved else buffer.array)
 
 
-def _inline(layout: Layout) -> list[Buffer]:
+def _inline(layout: Layout, tensors: Mapping[str, Tensor]) -> list[Buffer]:
     packed = np.empty(layout.packed_bytes, np.uint8)
-    layout.pack(torch.from_numpy(packed))
-    return [as_buffer(packed), *(as_buffer(bytes_of(tensor).numpy()) for tensor in layout.alone)]
+    layout.pack(tensors, torch.from_numpy(packed))
+    alone = [bytes_of(tensors[name]).numpy() for name in layout.alone]
+    return [as_buffer(array) for array in (packed, *alone)]
 
 
 def _pieces(value: Any) -> list[Piece]:

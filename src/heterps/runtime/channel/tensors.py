@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgpack
 import torch
 from torch import Tensor
 
 from heterps.errors import WireError
-from heterps.wire.frames import MAX_BUFFER_BYTES, MAX_DIMENSIONS
+from heterps.wire.frames import MAX_BUFFER_BYTES, MAX_DIMENSIONS, unpack_values
 from heterps.wire.segments import ALIGNMENT
 
 DTYPES: dict[str, torch.dtype] = {
@@ -33,6 +34,7 @@ DTYPES: dict[str, torch.dtype] = {
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _NARROWED = ("f4", "f8")
 MAX_NAME = 200
+_REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,54 +56,87 @@ class Entry:
         return [self.name, self.dtype, self.wire, self.shape, self.part, self.offset]
 
 
+@dataclass(frozen=True)
 class Layout:
     """Where the tensors of a message go: those in ``alone`` into a buffer each, the others
-    together into the first, which has ``packed_bytes``.
-
-    With ``narrow`` float32 and float64 travel as bfloat16, but for the names in ``exact``.
+    together into the first, which has ``packed_bytes``. ``encoded`` is what the message says.
     """
 
-    def __init__(
+    entries: tuple[Entry, ...]
+    alone: tuple[str, ...]
+    packed_bytes: int
+    encoded: bytes
+
+    def pack(self, tensors: Mapping[str, Tensor], memory: Tensor) -> None:
+        """Copies the tensors that share a buffer into it, narrowed on the way."""
+        for entry in self.entries:
+            if not entry.part:
+                _at(memory, entry).copy_(tensors[entry.name].detach())
+
+    def large(self, at_least_bytes: int, most: int) -> tuple[str, ...]:
+        """The names whose tensors are worth a buffer of their own, that goes out without a copy."""
+        kept = (entry for entry in self.entries if entry.wire == entry.dtype)
+        return tuple(e.name for e in kept if e.size_bytes >= at_least_bytes)[:most]
+
+
+def lay_out(
+    tensors: Mapping[str, Tensor],
+    *,
+    narrow: bool = False,
+    exact: Collection[str] = (),
+    alone: Sequence[str] = (),
+) -> Layout:
+    """With ``narrow`` float32 and float64 travel as bfloat16, but for the names in ``exact``.
+    Raises WireError for what cannot be sent."""
+    parts = {name: part for part, name in enumerate(alone, 1)}
+    entries = []
+    end = 0
+    for name, tensor in tensors.items():
+        dtype = _name_of(name, tensor)
+        wire = "bf16" if narrow and dtype in _NARROWED and name not in exact else dtype
+        shape, part = tuple(tensor.shape), parts.get(name, 0)
+        entry = Entry(name, dtype, wire, shape, part, 0 if part else end)
+        entries.append(entry)
+        if not part:
+            end = entry.offset + _aligned(entry.size_bytes)
+    largest = max(end, *(e.size_bytes for e in entries), 0)
+    if largest > MAX_BUFFER_BYTES:
+        problem = f"a micro-batch of {largest} bytes; at most {MAX_BUFFER_BYTES} are sent"
+        raise WireError(f"{problem}, so take more micro-batches of fewer samples")
+    encoded: bytes = msgpack.packb([entry.fields() for entry in entries], use_bin_type=True)
+    return Layout(tuple(entries), tuple(alone), end, encoded)
+
+
+class Layouts:
+    """Remembers layouts, as the micro-batches of a run have few."""
+
+    def __init__(self) -> None:
+        self._sent: dict[object, Layout] = {}
+        self._read: dict[bytes, list[Entry]] = {}
+
+    def of(
         self,
         tensors: Mapping[str, Tensor],
         *,
         narrow: bool = False,
         exact: Collection[str] = (),
         alone: Sequence[str] = (),
-    ) -> None:
-        self._tensors = tensors
-        self.alone = [tensors[name] for name in alone]
-        parts = {name: part for part, name in enumerate(alone, 1)}
-        self.entries: list[Entry] = []
-        end = 0
-        for name, tensor in tensors.items():
-            dtype = _name_of(name, tensor)
-            wire = "bf16" if narrow and dtype in _NARROWED and name not in exact else dtype
-            shape, part = tuple(tensor.shape), parts.get(name, 0)
-            entry = Entry(name, dtype, wire, shape, part, 0 if part else end)
-            self.entries.append(entry)
-            if not part:
-                end = entry.offset + _aligned(entry.size_bytes)
-        self.packed_bytes = end
-        largest = max(end, *(e.size_bytes for e in self.entries), 0)
-        if largest > MAX_BUFFER_BYTES:
-            problem = f"a micro-batch of {largest} bytes; at most {MAX_BUFFER_BYTES} are sent"
-            raise WireError(f"{problem}, so take more micro-batches of fewer samples")
+    ) -> Layout:
+        kinds = tuple((name, t.dtype, t.shape) for name, t in tensors.items())
+        key = (kinds, narrow, tuple(exact), tuple(alone))
+        found = self._sent.get(key)
+        if found is None:
+            found = lay_out(tensors, narrow=narrow, exact=exact, alone=alone)
+            _remember(self._sent, key, found)
+        return found
 
-    def pack(self, memory: Tensor) -> None:
-        """Copies the tensors that share a buffer into it, narrowed on the way."""
-        for entry in self.entries:
-            if not entry.part:
-                _at(memory, entry).copy_(self._tensors[entry.name].detach())
-
-    def fields(self) -> list[list[Any]]:
-        return [entry.fields() for entry in self.entries]
-
-
-def large_names(layout: Layout, at_least_bytes: int, most: int) -> list[str]:
-    """The names whose tensors are worth a buffer of their own, that goes out without a copy."""
-    kept = (entry for entry in layout.entries if entry.wire == entry.dtype)
-    return [entry.name for entry in kept if entry.size_bytes >= at_least_bytes][:most]
+    def read(self, encoded: bytes) -> list[Entry]:
+        """Raises WireError."""
+        found = self._read.get(encoded)
+        if found is None:
+            found = read_entries(encoded)
+            _remember(self._read, encoded, found)
+        return found
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
@@ -109,8 +144,9 @@ def bytes_of(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
-def read_entries(value: Any) -> list[Entry]:
-    """Raises WireError; trusts nothing but the sizes of memory, which ``unpack`` checks."""
+def read_entries(encoded: bytes) -> list[Entry]:
+    """Raises WireError; whether memory has the sizes, ``unpack`` checks."""
+    value = unpack_values(encoded)
     if not isinstance(value, tuple):
         raise WireError("tensors are a list")
     entries = [_entry(item) for item in value]
@@ -163,6 +199,12 @@ def _entry(value: Any) -> Entry:
     if len(name) > MAX_NAME or part < 0 or offset < 0 or max(shape, default=0) > MAX_BUFFER_BYTES:
         raise WireError(f"'{name[:MAX_NAME]}': a number or a name out of bounds")
     return Entry(name, dtype, wire, shape, part, offset)
+
+
+def _remember(known: dict[Any, Any], key: object, value: object) -> None:
+    if len(known) >= _REMEMBERED:
+        known.clear()
+    known[key] = value
 
 
 def _aligned(size: int) -> int:
