@@ -9,12 +9,12 @@ namespace heterps::store {
 namespace {
 
 constexpr std::size_t kSmall = 2048;  // below this many ids, threads cost more than they bring
-constexpr std::size_t kAhead = 16;
+constexpr std::size_t kAhead = 24;
 
 void prefetch_record(const char* record, std::size_t bytes) {
     __builtin_prefetch(record);
     __builtin_prefetch(record + 64);
-    if (bytes > 128) __builtin_prefetch(record + 128);
+    __builtin_prefetch(record + bytes - 1);
 }
 
 }  // namespace

@@ -17,6 +17,9 @@ from heterps.data.lines import GzipLines, Lines, PlainLines
 from heterps.data.source import SourceFile, reason
 from heterps.errors import InputError
 
+# Ctrl-C is for the command line to handle; pyarrow would take it while it parses a block.
+pa.enable_signal_handlers(False)
+
 LABEL = "label"
 DENSE = tuple(f"I{i}" for i in range(1, 14))
 SPARSE = tuple(f"C{i}" for i in range(1, 27))
