@@ -4,6 +4,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -49,7 +50,7 @@ void check_assignments(const Model& model, const std::int32_t* values, std::size
 
 void provision(const Problem& problem, Assignments assignments, Out<std::int32_t> status,
                Out<double> cost, Out<double> period, Out<double> violation, OutUnits units,
-               bool fastest) {
+               bool fastest, double worth) {
     const std::size_t count = assignments.shape(0), width = assignments.shape(1);
     check_assignments(problem.model, assignments.data(), count, width);
     if (status.size() != count || cost.size() != count || period.size() != count ||
@@ -59,7 +60,7 @@ void provision(const Problem& problem, Assignments assignments, Out<std::int32_t
     Provisioner provisioner(problem.model, problem.runs);
     std::vector<std::int64_t> stage_units;
     for (std::size_t i = 0; i < count; ++i) {
-        Provision p = provisioner.cheapest(assignments.data() + i * width, stage_units);
+        Provision p = provisioner.cheapest(assignments.data() + i * width, stage_units, worth);
         if (fastest) p.period = provisioner.fastest(assignments.data() + i * width, stage_units);
         status.data()[i] = static_cast<std::int32_t>(p.status);
         cost.data()[i] = p.cost;
@@ -108,7 +109,8 @@ NB_MODULE(_native, m) {
         .def("provision", &provision, nb::arg("assignments").noconvert(),
              nb::arg("status").noconvert(), nb::arg("cost").noconvert(),
              nb::arg("period").noconvert(), nb::arg("violation").noconvert(),
-             nb::arg("units").noconvert(), nb::arg("fastest") = false);
+             nb::arg("units").noconvert(), nb::arg("fastest") = false,
+             nb::arg("worth") = std::numeric_limits<double>::infinity());
 
     nb::class_<Search>(m, "Search")
         .def(

@@ -104,7 +104,8 @@ double Provisioner::fastest(const std::int32_t* assignment, std::vector<std::int
     return period;
 }
 
-Provision Provisioner::cheapest(const std::int32_t* assignment, std::vector<std::int64_t>& units) {
+Provision Provisioner::cheapest(const std::int32_t* assignment, std::vector<std::int64_t>& units,
+                                double worth) {
     Provision best = split_into_stages(assignment);
     units.assign(stages_.size(), 0);
     if (best.status != Status::kFeasible) return best;
@@ -133,7 +134,7 @@ Provision Provisioner::cheapest(const std::int32_t* assignment, std::vector<std:
             best.period = period_;
             units = units_;
         }
-        if (lower_bound(low) >= best.cost * (1 - kTie)) continue;
+        if (lower_bound(low) >= std::min(worth, best.cost) * (1 - kTie)) continue;
         // From `high` down to the period reached, nothing changes: go on below it.
         const double next = period_ * (1 - 2 * kSlack);
         if (next < low) continue;

@@ -29,6 +29,7 @@ class Problem:
         violation: NDArray[np.float64],
         units: NDArray[np.int64],
         fastest: bool = False,
+        worth: float = ...,
     ) -> None: ...
 
 class Search:

@@ -90,15 +90,19 @@ class Kernel:
             self.max_period_s,
         )
 
-    def provision(self, assignments: Assignments, *, fastest: bool = False) -> Provisions:
+    def provision(
+        self, assignments: Assignments, *, fastest: bool = False, worth: float = math.inf
+    ) -> Provisions:
         """Exact and cheapest for each row of type numbers; with ``fastest`` period and units are
-        those of the shortest period within the limits instead."""
+        those of the shortest period within the limits instead. Rows that cannot cost less than
+        ``worth`` (dollars) are not priced to the end: their cost may come out too high."""
         count = len(assignments)
         status = np.empty(count, np.int32)
         cost, period, violation = (np.empty(count) for _ in range(3))
         units = np.empty((count, self.problem.layers), np.int64)
         rows = np.ascontiguousarray(assignments, np.int32)
-        self.native.provision(rows, status, cost, period, violation, units, fastest)
+        enough = worth / self.dollars if self.dollars > 0 else math.inf
+        self.native.provision(rows, status, cost, period, violation, units, fastest, enough)
         cost = np.where(status == 0, cost * self.dollars, np.inf)
         return Provisions(status, cost, period, violation, units)
 

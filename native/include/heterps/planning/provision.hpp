@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "heterps/planning/model.hpp"
@@ -25,8 +26,10 @@ class Provisioner {
     Provisioner(const Model& model, std::vector<std::uint8_t> runs)
         : model_(model), runs_(std::move(runs)) {}
 
-    // `units` receives one entry per stage.
-    Provision cheapest(const std::int32_t* assignment, std::vector<std::int64_t>& units);
+    // `units` receives one entry per stage. Where no provision costs less than `worth`, the one
+    // that is returned may not be the cheapest.
+    Provision cheapest(const std::int32_t* assignment, std::vector<std::int64_t>& units,
+                       double worth = std::numeric_limits<double>::infinity());
     // The shortest period within the limits, whatever it costs; infinite where there is none.
     double fastest(const std::int32_t* assignment, std::vector<std::int64_t>& units);
 

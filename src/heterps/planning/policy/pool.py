@@ -22,6 +22,7 @@ _PAIRS = 600
 @dataclass(frozen=True)
 class _Entry:
     score: float
+    cost: float
     plan: NDArray[np.int32]
     key: bytes
 
@@ -40,9 +41,10 @@ class Pool:
         self._exchanged: set[bytes] = set()
         self._ends: list[_Entry] = []
 
-    def add(self, assignments: Assignments) -> NDArray[np.float64]:
-        """Prices the rows, keeps the good ones, returns the score of each."""
-        provisions = self.kernel.provision(assignments)
+    def add(self, assignments: Assignments, *, exact: bool = True) -> NDArray[np.float64]:
+        """Prices the rows, keeps the good ones, returns the score of each: too high a one, if not
+        ``exact``, for rows that are not good enough to be kept."""
+        provisions = self.kernel.provision(assignments, worth=np.inf if exact else self._worth())
         self.evaluations += len(assignments)
         self.cost = min(self.cost, float(provisions.cost.min(initial=np.inf)))
         result = self._score(provisions)
@@ -51,7 +53,7 @@ class Pool:
         for index in np.argsort(result, kind="stable")[: self.size]:
             if result[index] >= worst:
                 break
-            entry = _entry(assignments[index], result[index])
+            entry = _entry(assignments[index], result[index], provisions.cost[index])
             if entry.key not in known:
                 known.add(entry.key)
                 insort(self._entries, entry, key=attrgetter("score"))
@@ -92,7 +94,7 @@ class Pool:
             done.add(entry.key)
             rows = around(entry.plan)
             if len(rows):
-                self.add(rows)
+                self.add(rows, exact=False)
         return len(fresh)
 
     def descend_apart(self, assignments: Assignments, looks: int, eased: Kernel) -> None:
@@ -110,7 +112,7 @@ class Pool:
         # Scored anew here: each pool measures against the first plan it met.
         end = apart.elite(8)
         reached = self.add(end)
-        self._ends.append(_entry(end[0], reached[0]))
+        self._ends.append(_entry(end[0], reached[0], np.inf))
 
     def recombine(self, parents: int = 10, most: int = 6000) -> None:
         """Adds what comes of putting up to three neighbouring stages of one good plan into another;
@@ -118,7 +120,7 @@ class Pool:
         ends = sorted(self._ends, key=attrgetter("score"))[: parents - 1]
         known = [entry.plan for entry in [*self._entries[:1], *ends]]
         rows = crossings(np.array(known, np.int32))
-        self.add(rows[:: -(-len(rows) // most)] if len(rows) > most else rows)
+        self.add(rows[:: -(-len(rows) // most)] if len(rows) > most else rows, exact=False)
 
     @property
     def best(self) -> NDArray[np.int32] | None:
@@ -130,11 +132,15 @@ class Pool:
         plans = [entry.plan for entry in self._entries[:count]]
         return np.array(plans, np.int32).reshape(-1, self.kernel.problem.layers)
 
+    def _worth(self) -> float:
+        """What a plan must cost less than to be kept."""
+        return self._entries[-1].cost if len(self._entries) >= self.size else np.inf
+
     def _score(self, provisions: Provisions) -> NDArray[np.float64]:
         if self._reference is None and provisions.feasible.any():
             self._reference = max(float(provisions.cost.min()), 1e-300)
         return scores(provisions, self._reference or 1.0)
 
 
-def _entry(plan: NDArray[np.int32], score: float) -> _Entry:
-    return _Entry(float(score), plan.astype(np.int32), plan.astype(np.int32).tobytes())
+def _entry(plan: NDArray[np.int32], score: float, cost: float) -> _Entry:
+    return _Entry(float(score), float(cost), plan.astype(np.int32), plan.astype(np.int32).tobytes())
