@@ -98,7 +98,12 @@ def test_ctrl_c_leaves_no_half_file(tmp_path: Path):
     (tmp_path / "big.tsv").write_text(block * 25)
     command = [sys.executable, "-m", "heterps", "data", "convert", "big.tsv", "out"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # A shell that runs the tests in the background has SIGINT ignored, and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("out/.*")):
