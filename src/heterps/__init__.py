@@ -6,8 +6,9 @@ package stays quick.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from heterps.lazy import lazy_names
 
 if TYPE_CHECKING:
     from heterps.api import load_problem, plan
@@ -119,18 +120,13 @@ __all__ = [
 ]
 
 
+_load, __dir__ = lazy_names("heterps", _MODULE_OF)
+
+
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+    if name != "__version__":
+        return _load(name)
+    from importlib.metadata import version
 
-        value: Any = version("heterps")
-    elif name in _MODULE_OF:
-        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
-    else:
-        raise AttributeError(f"module 'heterps' has no attribute '{name}'")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    globals()[name] = version("heterps")
+    return globals()[name]

@@ -6,17 +6,14 @@ import contextlib
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from heterps.cli.terminal_bar import TerminalBar
+
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-
     from heterps.planning.schedulers.base import Progress
-
-_PATIENCE_S = 1.0  # what takes no longer than this shows no bar
 
 
 class Interrupt:
@@ -48,32 +45,16 @@ class Interrupt:
             signal.signal(signal.SIGINT, before)
 
 
-class ProgressBar:
-    """Shows how far a search is, once it takes longer than a second, on a terminal only."""
+class ProgressBar(TerminalBar):
+    """Shows how far a search is, once it takes longer than a second."""
 
     def __init__(self, title: str, time_budget: float | None) -> None:
-        self.title = title
+        super().__init__(title)
         self.time_budget = time_budget
-        self.started = time.monotonic()
-        self.bar: Bar | None = None
-
-    def __enter__(self) -> ProgressBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
 
     def report(self, progress: Progress) -> None:
-        elapsed = time.monotonic() - self.started
-        if elapsed < _PATIENCE_S or not sys.stderr.isatty():
-            return
-        if self.bar is None:
-            self.bar = _new_bar()
-            self.bar.add_task(self.title, total=None, best="")
-            self.bar.start()
-        done, total = self._share(progress, elapsed)
-        self.bar.update(self.bar.task_ids[0], completed=done, total=total, best=_best(progress))
+        if self.due:
+            self.show(*self._share(progress, self.elapsed_s), _best(progress))
 
     def _share(self, progress: Progress, elapsed: float) -> tuple[float, float | None]:
         """Of the search or of the time budget, whichever is further."""
@@ -81,20 +62,6 @@ class ProgressBar:
         if progress.total:
             shares.append(progress.done / progress.total)
         return (max(shares), 1.0) if shares else (0.0, None)
-
-
-def _new_bar() -> Bar:
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[best]}"),
-    )
-    return Bar(*columns, console=Console(stderr=True), transient=True)
 
 
 def _best(progress: Progress) -> str:

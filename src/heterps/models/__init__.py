@@ -6,8 +6,9 @@ used. It is loaded when it is first used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from heterps.lazy import lazy_names
 
 if TYPE_CHECKING:
     from heterps.models.batch import Batch
@@ -82,14 +83,4 @@ __all__ = [
     "mean_loss",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'heterps.models' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names("heterps.models", _MODULE_OF)

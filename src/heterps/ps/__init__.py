@@ -5,8 +5,9 @@ What is listed in ``__all__`` is public, and loaded when it is first used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from heterps.lazy import lazy_names
 
 if TYPE_CHECKING:
     from heterps.ps.client import Client
@@ -64,14 +65,4 @@ __all__ = [
     "start_servers",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'heterps.ps' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names("heterps.ps", _MODULE_OF)

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import zmq
@@ -162,13 +161,8 @@ class Mesh:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close(failed=error is not None)
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(failed=kind is not None)
 
     def _send(
         self,
