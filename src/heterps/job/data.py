@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator
 
-from heterps.job.fields import Record, Text, refuse, shown
+from heterps.job.fields import Flag, Record, Text, one_of, refuse, shown
 
 # Names that a batch gives to other tensors than slots.
 RESERVED = ("dense", "label", "weight", "x", "loss", "prediction")
-_TRANSFORMS = ("log1p", "none")
 
 
 def _paths(value: object) -> tuple[str, ...]:
@@ -39,24 +38,6 @@ def _document(value: float | tuple[str, ...] | None) -> float | list[str] | None
     return list(value) if isinstance(value, tuple) else value
 
 
-def _transform(value: object) -> object:
-    if value not in _TRANSFORMS:
-        raise refuse(f"expected {' or '.join(_TRANSFORMS)}, got {shown(value)}")
-    return value
-
-
-def _flag(value: object) -> object:
-    if not isinstance(value, bool):
-        raise refuse(f"expected true or false, got {shown(value)}")
-    return value
-
-
-def _pooling(value: object) -> object:
-    if value not in ("sum", "mean", "none"):
-        raise refuse(f"expected sum, mean or none, got {shown(value)}")
-    return value
-
-
 class SparseSlot(Record):
     """A column of categories: one a sample, or with ``multi`` a list of them.
 
@@ -66,10 +47,10 @@ class SparseSlot(Record):
     """
 
     name: Text
-    multi: Annotated[bool, BeforeValidator(_flag)] = False
+    multi: Flag = False
     space: Text | None = None
-    hash: Annotated[bool, BeforeValidator(_flag)] = True
-    pooling: Annotated[Literal["sum", "mean", "none"], BeforeValidator(_pooling)] = "sum"
+    hash: Flag = True
+    pooling: Annotated[Literal["sum", "mean", "none"], one_of("sum", "mean", "none")] = "sum"
 
 
 def _slot(value: object) -> object:
@@ -112,7 +93,7 @@ class DataSpec(Record):
     sparse: Annotated[
         tuple[Annotated[SparseSlot, BeforeValidator(_slot)], ...], AfterValidator(_sparse)
     ] = ()
-    transform: Annotated[Literal["log1p", "none"], BeforeValidator(_transform)] = "log1p"
+    transform: Annotated[Literal["log1p", "none"], one_of("log1p", "none")] = "log1p"
 
     def model_post_init(self, _context: Any) -> None:
         if not self.dense and not self.sparse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
@@ -52,6 +53,26 @@ def _string(value: object) -> object:
     return value
 
 
+def _flag(value: object) -> object:
+    if not isinstance(value, bool):
+        raise refuse(f"expected true or false, got {shown(value)}")
+    return value
+
+
+def one_of(*names: str) -> BeforeValidator:
+    """For a field that is one of a few words."""
+    listed = f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+
+    def check(value: object) -> object:
+        if value not in names:
+            near = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise refuse(f"expected {listed}, got {shown(value)}{hint}")
+        return value
+
+    return BeforeValidator(check)
+
+
 def _at_least(low: float) -> AfterValidator:
     def check(value: float) -> float:
         if value < low:
@@ -90,6 +111,7 @@ def _computable(value: float) -> float:
 
 Text = Annotated[str, BeforeValidator(_text)]
 AnyText = Annotated[str, BeforeValidator(_string)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
 # Products of amounts stay finite numbers.
 Amount = Annotated[float, BeforeValidator(_number), _at_least(0), AfterValidator(_computable)]
 Bytes = Annotated[int | float, BeforeValidator(_number), _at_least(0)]

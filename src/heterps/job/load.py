@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from heterps.errors import InputError
+from heterps.job.changes import read_change
 from heterps.job.spec import Job
 
 _PARTS = ("cluster", "profile", "plan", "workload")
 
 
-def load_job(path: Path) -> Job:
+def load_job(path: Path | str, changes: Sequence[str] = ()) -> Job:
     """A job from YAML or JSON; its parts stand inline or are paths relative to the job file.
 
+    Each of ``changes`` is ``a.b=value`` and replaces or adds a field, the value being read as YAML.
     Raises InputError with the file and the field.
     """
+    path = Path(path)
     document = read_document(path)
+    changed = [read_change(change, _from_yaml) for change in changes]
+    for change in changed:
+        if len(change.keys) == 1:  # such as another file for a part
+            change.apply(document)
     origin: dict[str, Path] = {}
     for part in _PARTS:
         if isinstance(document.get(part), str):
             origin[part] = path.parent / document[part]
             document[part] = read_document(origin[part])
+    for change in changed:
+        if len(change.keys) > 1:
+            change.apply(document)
     try:
-        return Job.parse(document)
+        return Job.parse(document).in_folder(path.parent)
     except InputError as error:
+        if any(error.path.startswith(change.path) for change in changed):
+            raise InputError(f"--set {error.path}", error.problem) from None
         file = origin.get(error.path.partition(".")[0], path)
         raise InputError(f"{file}: {error.path}", error.problem) from None
 
@@ -44,7 +56,7 @@ def read_document(path: Path) -> dict[str, Any]:
         raise InputError(str(path), "is not UTF-8 text") from None
     except ValueError:  # a NUL inside it
         raise InputError(repr(str(path)), "is not a file name") from None
-    document = _from_json(text, path) if path.suffix == ".json" else _from_yaml(text, path)
+    document = _from_json(text, path) if path.suffix == ".json" else _from_yaml(text, str(path))
     if not isinstance(document, dict):
         raise InputError(str(path), "expected a mapping at the top")
     return document
@@ -92,14 +104,14 @@ _EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 _UniqueKeyLoader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
 
 
-def _from_yaml(text: str, path: Path) -> Any:
+def _from_yaml(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_UniqueKeyLoader)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"{path}{line}", f"is not YAML ({error.problem})") from None
+        raise InputError(f"{where}{line}", f"is not YAML ({error.problem})") from None
     except RecursionError:
-        raise InputError(str(path), "is nested too deeply") from None
+        raise InputError(where, "is nested too deeply") from None
     # The loader lets errors of Python through, for example for the date 2024-13-45.
     except (yaml.YAMLError, ValueError, AttributeError) as error:
-        raise InputError(str(path), f"is not YAML ({str(error).splitlines()[0]})") from None
+        raise InputError(where, f"is not YAML ({str(error).splitlines()[0]})") from None

@@ -43,6 +43,7 @@ class Problem:
         profile = Profile.parse(document["profile"], "profile")
         workload = Workload.parse(document["workload"], "workload")
         _check_types(cluster, profile)
+        _check_samples(workload)
         return cls(cluster, profile, workload)
 
     @classmethod
@@ -52,6 +53,7 @@ class Problem:
             raise InputError("profile", "is missing; name a profile file or write it in the job")
         profile = Profile.parse(job.profile, "profile")
         _check_types(job.cluster, profile)
+        _check_samples(job.workload)
         return cls(job.cluster, profile, job.workload)
 
     def as_document(self) -> dict[str, Any]:
@@ -97,3 +99,8 @@ def _check_types(cluster: Cluster, profile: Profile) -> None:
                 if name not in cluster.names:
                     path = f"profile.layers[{index}].{part}.{name}"
                     raise UnknownNameError(path, "resource type", name, cluster.names)
+
+
+def _check_samples(workload: Workload) -> None:
+    if workload.samples_per_epoch is None:
+        raise InputError("workload.samples_per_epoch", "is missing")

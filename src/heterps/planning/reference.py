@@ -99,7 +99,7 @@ def plan_cost(problem: Problem, assignment: Sequence[str], units: Sequence[int])
     price = {entry.name: entry.price_per_hour for entry in problem.cluster.types}
     pairs = zip(_stages(assignment), units, strict=True)
     per_hour = workload.overhead_per_hour + sum(price[s.type] * k for s, k in pairs)
-    batches = workload.epochs * workload.samples_per_epoch / workload.batch_size
+    batches = workload.samples / workload.batch_size
     return batches * plan_period(problem, assignment, units) / 3600 * per_hour
 
 
