@@ -54,7 +54,7 @@ def test_a_model_of_ones_own_is_traced_and_predicts():
         "fc        fc        104 bytes 1632 flops",
         "relu      relu      132 bytes   32 flops",
         "out       fc        132 bytes   65 flops",
-        "loss      loss        8 bytes  0.5 flops",
+        "loss      loss        8 bytes  1.5 flops",
         "probabilities: [2]",
     ]
 

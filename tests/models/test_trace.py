@@ -69,8 +69,8 @@ def test_the_figures_of_a_small_model():
         4 + 4,
     ]
     assert [layer.weight_bytes for layer in found.layers] == [1000, 0, 40 * 4, 0, 6 * 4, 0]
-    # a mean over 4 samples makes one number
-    assert [layer.flops for layer in found.layers] == [4, 7, 2 * 35 + 5, 5, 2 * 5 + 1, 0.25]
+    # the loss makes a prediction a sample, and one number of 4 samples
+    assert [layer.flops for layer in found.layers] == [4, 7, 2 * 35 + 5, 5, 2 * 5 + 1, 1.25]
     embedding = found.layers[0]
     assert embedding.table == "default"
     assert embedding.row_bytes == 5 * 2 * 4 / 4

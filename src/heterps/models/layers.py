@@ -51,6 +51,7 @@ class RowLayer(nn.Module, ABC):
         """All ids whose rows the layer needs: int64, in any order, repeated as it likes.
 
         It may read names of the data alone: ids are asked for before earlier layers have run.
+        Draws come from ``context.generator()``.
         """
 
     @abstractmethod
@@ -139,7 +140,9 @@ class Cosine(Layer):
 
 
 class LogLoss(Layer):
-    """Logistic loss of the logits ``x``, labels being 0 or 1; predictions are probabilities."""
+    """Logistic loss of the logits ``x``, labels being 0 or 1; predictions are probabilities, and
+    made in training too, so that one can tell how well samples were told before they were learnt.
+    """
 
     kind = "loss"
     task: ClassVar[str] = "binary"
@@ -153,11 +156,12 @@ class LogLoss(Layer):
                 "let the layer before it have one output",
             )
         logits = x[:, 0]
+        prediction = torch.sigmoid(logits.detach() if context.training else logits)
         if not context.training:
-            return {PREDICTION: torch.sigmoid(logits)}
+            return {PREDICTION: prediction}
         label = batch[LABEL].to(logits.dtype)
         losses = nn.functional.binary_cross_entropy_with_logits(logits, label, reduction="none")
-        return {LOSS: mean_loss(losses, batch)}
+        return {LOSS: mean_loss(losses, batch), PREDICTION: prediction}
 
 
 def mean_loss(losses: Tensor, batch: Batch) -> Tensor:

@@ -106,9 +106,9 @@ class SampledEmbedding(RowLayer):
 class SampledSoftmax(Layer):
     """Cross entropy of the target among the drawn items, ``x`` being scored against their rows.
 
-    Otherwise ``prediction`` is the target's probability among the candidates, corrected in the
-    same way, and ``rank`` the number of candidates that score as high or higher: recall@k is the
-    share of samples with rank < k. A drawn item that is the target itself does not count.
+    ``prediction`` is the target's probability among the drawn items, corrected in the same way;
+    when it is not training, ``rank`` is the number of them that score as high or higher: recall@k
+    is the share of samples with rank < k. A drawn item that is the target itself does not count.
     """
 
     kind = "softmax"
@@ -122,10 +122,11 @@ class SampledSoftmax(Layer):
         scores = self._scores(batch)
         logits = self._corrected(scores, batch)
         losses = torch.logsumexp(logits, dim=1) - logits[:, 0]
+        prediction = torch.exp(-losses.detach())
         if context.training:
-            return {LOSS: mean_loss(losses, batch)}
+            return {LOSS: mean_loss(losses, batch), PREDICTION: prediction}
         rank = (scores[:, 1:] >= scores[:, :1]).sum(dim=1)
-        return {PREDICTION: torch.exp(-losses), RANK: rank}
+        return {PREDICTION: prediction, RANK: rank}
 
     def _scores(self, batch: Batch) -> Tensor:
         """[n, 1 + drawn]: of the target and of each drawn item, −∞ where that is the target."""

@@ -1,0 +1,282 @@
+"""How well a model does, as counts that workers add up and anyone can merge.
+
+What a model's predictions mean is its ``task``, an attribute of its last layer: ``binary`` for
+probabilities of the label 1, ``sampled`` for the probability of a target among drawn items. A model
+without one is judged by its loss alone.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from heterps.errors import InputError
+from heterps.models.batch import LABEL, LOSS, PREDICTION, WEIGHT, Batch
+from heterps.models.chain import Chain
+from heterps.models.sampled import RANK
+
+LARGER_IS_BETTER = frozenset({"auc", "recall"})
+# Probabilities are told apart by their logits: 2^12 steps to one, from -16 to 16.
+_STEPS, _REACH = 4096, 16
+_BINS = 2 * _REACH * _STEPS + 1
+# What a probability in float32 is kept away from 0 and 1 by.
+_LEAST = 2.0**-25
+
+Floats = npt.NDArray[np.float64]
+
+
+class Counts(ABC):
+    """Sums over samples; ``metrics`` are what they tell, the first being the one to go by."""
+
+    task: ClassVar[str | None]
+    metrics: ClassVar[tuple[str, ...]]
+    _names: ClassVar[tuple[str, ...]]
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = dict.fromkeys(self._names, 0.0)
+
+    @abstractmethod
+    def observe(self, made: Batch, batch: Batch) -> None:
+        """Add what a model made of a batch that holds the labels."""
+
+    @property
+    def samples(self) -> int:
+        return int(self._sums["samples"])
+
+    def value(self, metric: str) -> float:
+        """NaN where there is nothing to tell."""
+        return float(getattr(self, metric))
+
+    def values(self) -> dict[str, float]:
+        return {metric: self.value(metric) for metric in self.metrics}
+
+    def merge(self, other: Self) -> None:
+        """Add what another one has counted."""
+        for name in self._names:
+            self._sums[name] += other._sums[name]
+
+    def pack(self) -> dict[str, Any]:
+        """Numbers and bytes alone, for a message."""
+        return {"task": self.task, "sums": [self._sums[name] for name in self._names]}
+
+    def load(self, fields: Mapping[str, Any]) -> None:
+        """Take over what ``pack`` gave."""
+        self._sums = dict(zip(self._names, map(float, fields["sums"]), strict=True))
+
+    def _share(self, part: str, whole: str) -> float:
+        return self._sums[part] / self._sums[whole] if self._sums[whole] else math.nan
+
+    def _add(self, **sums: float) -> None:
+        for name, value in sums.items():
+            self._sums[name] += value
+
+
+class LossCounts(Counts):
+    """The model's own loss, where it makes one."""
+
+    task = None
+    metrics = ("loss",)
+    _names = ("samples", "counted", "loss")
+
+    def observe(self, made: Batch, batch: Batch) -> None:
+        samples = len(made[PREDICTION]) if PREDICTION in made else len(batch.get(LABEL, ()))
+        if LOSS in made:
+            self.add(float(made[LOSS]), samples)
+        else:
+            self._add(samples=samples)
+
+    def add(self, loss: float, samples: int) -> None:
+        """``loss`` is the mean over ``samples``."""
+        self._add(samples=samples, counted=samples, loss=loss * samples)
+
+    @property
+    def loss(self) -> float:
+        return self._share("loss", "counted")
+
+
+class BinaryCounts(Counts):
+    """Of probabilities and labels 0 and 1: the area under the ROC curve by a histogram of logits,
+    which is right to 1e-4 as long as they spread over a hundredth or more."""
+
+    task = "binary"
+    metrics = ("auc", "logloss", "normalised_entropy", "calibration", "loss")
+    _names = ("samples", "weight", "label", "prediction", "loss")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._positive = np.zeros(_BINS)
+        self._negative = np.zeros(_BINS)
+
+    def observe(self, made: Batch, batch: Batch) -> None:
+        self.add(made[PREDICTION], batch[LABEL], batch.get(WEIGHT))
+
+    def add(self, prediction: Tensor, label: Tensor, weight: Tensor | None = None) -> None:
+        chance, truth = _doubles(prediction), _doubles(label)
+        by = np.ones(len(chance)) if weight is None else _doubles(weight)
+        near = np.clip(chance, _LEAST, 1 - _LEAST)
+        above, below = np.log(near), np.log1p(-near)
+        self._add(
+            samples=len(chance),
+            weight=float(by.sum()),
+            label=float(by @ truth),
+            prediction=float(by @ chance),
+            loss=-float(by @ (truth * above + (1 - truth) * below)),
+        )
+        places = np.rint(np.clip(np.nan_to_num(above - below), -_REACH, _REACH) * _STEPS)
+        bins = places.astype(np.int64) + _REACH * _STEPS
+        np.add.at(self._positive, bins, by * truth)
+        np.add.at(self._negative, bins, by * (1 - truth))
+
+    def merge(self, other: Self) -> None:
+        super().merge(other)
+        self._positive += other._positive
+        self._negative += other._negative
+
+    def pack(self) -> dict[str, Any]:
+        used = np.flatnonzero(self._positive + self._negative)
+        return super().pack() | {
+            "bins": used.astype("<u4").tobytes(),
+            "positive": self._positive[used].astype("<f8").tobytes(),
+            "negative": self._negative[used].astype("<f8").tobytes(),
+        }
+
+    def load(self, fields: Mapping[str, Any]) -> None:
+        super().load(fields)
+        used = np.frombuffer(fields["bins"], "<u4")
+        self._positive[used] = np.frombuffer(fields["positive"], "<f8")
+        self._negative[used] = np.frombuffer(fields["negative"], "<f8")
+
+    @property
+    def auc(self) -> float:
+        """The chance that a positive is given more than a negative; equal ones count half."""
+        pairs = self._positive.sum() * self._negative.sum()
+        if not pairs or math.isnan(self._sums["prediction"]):
+            return math.nan
+        below = np.cumsum(self._negative) - self._negative / 2
+        return float(self._positive @ below / pairs)
+
+    @property
+    def logloss(self) -> float:
+        """Nats a sample, samples counting by their weight."""
+        return self._share("loss", "weight")
+
+    @property
+    def loss(self) -> float:
+        """As in training: divided by the number of samples, whatever their weight."""
+        return self._share("loss", "samples")
+
+    @property
+    def label_mean(self) -> float:
+        return self._share("label", "weight")
+
+    @property
+    def prediction_mean(self) -> float:
+        return self._share("prediction", "weight")
+
+    @property
+    def normalised_entropy(self) -> float:
+        """The log-loss as a share of that of always predicting the mean label."""
+        mean = self.label_mean
+        if not 0 < mean < 1:
+            return math.nan
+        return self.logloss / -(mean * math.log(mean) + (1 - mean) * math.log1p(-mean))
+
+    @property
+    def calibration(self) -> float:
+        """The mean prediction over the mean label: 1 is right, more is too optimistic."""
+        return self._share("prediction", "label")
+
+
+class SampledCounts(Counts):
+    """Of a target among drawn items: the loss, and the share of targets among the best ``k``."""
+
+    task = "sampled"
+    metrics = ("recall", "loss")
+    _names = ("samples", "weight", "loss", "ranked", "hits")
+
+    def __init__(self, k: int = 10) -> None:
+        super().__init__()
+        self.k = k
+
+    def observe(self, made: Batch, batch: Batch) -> None:
+        self.add(made[PREDICTION], made.get(RANK), batch.get(WEIGHT))
+
+    def add(
+        self, prediction: Tensor, rank: Tensor | None = None, weight: Tensor | None = None
+    ) -> None:
+        """``rank`` counts the drawn items that score as high as the target or higher."""
+        chance = _doubles(prediction)
+        by = np.ones(len(chance)) if weight is None else _doubles(weight)
+        losses = -np.log(np.maximum(chance, np.finfo(np.float32).tiny))
+        self._add(samples=len(chance), weight=float(by.sum()), loss=float(by @ losses))
+        if rank is not None:
+            hits = (rank.detach().cpu().numpy() < self.k).astype(np.float64)
+            self._add(ranked=float(by.sum()), hits=float(by @ hits))
+
+    def pack(self) -> dict[str, Any]:
+        return super().pack() | {"k": self.k}
+
+    def load(self, fields: Mapping[str, Any]) -> None:
+        super().load(fields)
+        self.k = int(fields["k"])
+
+    @property
+    def loss(self) -> float:
+        """Of the target among the drawn items, as in training."""
+        return self._share("loss", "samples")
+
+    @property
+    def recall(self) -> float:
+        return self._share("hits", "ranked")
+
+
+def task_of(chain: Chain) -> str | None:
+    """What the predictions of a model mean, as far as they have one of the known meanings."""
+    task = getattr(chain.layers[-1][1], "task", None)
+    return task if task in ("binary", "sampled") else None
+
+
+def counts_for(task: str | None, k: int = 10) -> Counts:
+    if task == "binary":
+        return BinaryCounts()
+    return SampledCounts(k) if task == "sampled" else LossCounts()
+
+
+def unpack_counts(fields: Mapping[str, Any]) -> Counts:
+    """What ``pack`` gave."""
+    counts = counts_for(fields["task"])
+    counts.load(fields)
+    return counts
+
+
+def chosen_metric(wanted: str | None, task: str | None) -> str:
+    """The metric to go by, the job's if it names one. Raises InputError if the task lacks it."""
+    known = counts_for(task).metrics
+    if wanted is None:
+        return known[0]
+    if wanted not in known:
+        kind = f"a {task} model" if task else "a model without a task"
+        problem = f"{kind} has no {wanted} (it has: {', '.join(known)})"
+        raise InputError("validation.metric", problem)
+    return wanted
+
+
+def is_better(metric: str, value: float, than: float | None) -> bool:
+    """Whether a value is an improvement; NaN never is."""
+    if math.isnan(value):
+        return False
+    if than is None or math.isnan(than):
+        return True
+    return value > than if metric in LARGER_IS_BETTER else value < than
+
+
+def _doubles(values: Tensor) -> Floats:
+    doubles: Floats = values.detach().to("cpu", torch.float64).numpy()
+    return doubles
