@@ -1,0 +1,99 @@
+"""A trained model on disk: dense weights, a snapshot of the tables, and a manifest written last.
+
+The folder appears, and replaces an earlier one of its name, when it is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from heterps.errors import SnapshotError
+from heterps.events import finite
+
+DENSE, TABLES, MANIFEST = "dense.safetensors", "tables", "manifest.json"
+
+
+@contextmanager
+def saving(path: Path, about: Mapping[str, Any] | None = None) -> Iterator[Path]:
+    """A folder to write into; at the end of the block it gets its manifest, with ``about`` in it,
+    and becomes ``path``. After an error nothing has changed.
+    """
+    partial = path.with_name(f"{path.name}.partial-{secrets.token_hex(6)}")
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        files = {file.name: _seal(file) for file in sorted(partial.iterdir()) if file.is_file()}
+        text = json.dumps(finite({"about": dict(about or {}), "files": files}), indent=2)
+        (partial / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
+        _replace(path, partial)
+    except OSError as error:
+        raise SnapshotError(path, f"cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def save_dense(folder: Path, state: Mapping[str, Tensor]) -> None:
+    """Weights by ``<layer>.<parameter>``."""
+    # Copies: tensors that share memory, such as parts of a larger one, are refused.
+    held = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in state.items()
+    }
+    try:
+        safetensors.torch.save_file(held, folder / DENSE)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise SnapshotError(folder / DENSE, f"cannot be written: {error}") from error
+
+
+def load_dense(folder: Path) -> dict[str, Tensor]:
+    """What ``save_dense`` wrote. Raises SnapshotError for a file that is missing or damaged."""
+    path = folder / DENSE
+    try:
+        return safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise SnapshotError(path, f"cannot be read: {error}") from error
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the model's writer says about it, after a look at sizes and checksums. Raises
+    SnapshotError for a model that is not whole.
+    """
+    try:
+        body = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        about, files = dict(body["about"]), dict(body["files"])
+    except FileNotFoundError:
+        raise SnapshotError(folder, "holds no whole model: has the run ended?") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SnapshotError(folder / MANIFEST, f"cannot be read: {error}") from error
+    for name, seal in files.items():
+        if not (folder / name).is_file() or _seal(folder / name) != seal:
+            raise SnapshotError(folder / name, "is missing or has changed since it was written")
+    return about
+
+
+def _seal(file: Path) -> dict[str, Any]:
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16))
+    return {"bytes": file.stat().st_size, "blake2b": digest.hexdigest()}
+
+
+def _replace(path: Path, new: Path) -> None:
+    if not path.exists():
+        new.rename(path)
+        return
+    old = path.with_name(f"{path.name}.partial-old-{secrets.token_hex(6)}")
+    path.rename(old)
+    new.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
