@@ -179,3 +179,20 @@ def test_a_thousand_micro_batches_through_one_seven_and_three_replicas():
     pipeline.run()
     check_order(pipeline, 0)
     assert pipeline.most_in_flight <= 22  # two for each of the eleven replicas, of the one in front
+
+
+def test_more_batches_can_follow_and_their_input_may_come_first():
+    program = ReplicaProgram(Routing(4, (1,)), 0, 0, lambda b: range(2 * b, 2 * b + 2), end_batch=1)
+    for micro_batch in (0, 1, 2):
+        program.input_arrived(micro_batch)
+    first = [program.take() for _ in range(5)]
+    assert (first[-1], first[-2], program.finished) == (
+        Task(Do.COMMIT, 0),
+        Task(Do.BACKWARD, 1),
+        True,
+    )
+    assert program.take() is None
+    program.extend(2)
+    assert (program.take(), program.finished) == (Task(Do.FORWARD, 2), False)
+    with pytest.raises(ValueError, match="micro-batch 1 was not due"):
+        program.input_arrived(1)

@@ -7,10 +7,12 @@ from torch import nn
 from heterps.models.chain import Chain
 from heterps.models.embedding import SparseEmbedding
 from heterps.models.layers import Concat, Dropout, LogLoss
-from heterps.models.local_rows import LocalTable
+from heterps.models.local_rows import LocalRows, LocalTable
 from heterps.ps.table import SparseTable
+from heterps.runtime.collective import Alone
+from heterps.runtime.dense_update import SummedUpdate
 from heterps.runtime.stage import MicroBatch, Stage
-from heterps.testing.in_process import InProcessPipeline, TablesHere
+from heterps.testing.in_process import InProcessPipeline
 from heterps.testing.reference_loop import reference_loop
 
 pytestmark = pytest.mark.slow  # torch
@@ -127,11 +129,6 @@ def test_replicas_of_a_stage_keep_the_same_weights():
             assert all(torch.equal(first[name], other[name]) for name in first)
 
 
-class _Alone:
-    def sum(self, tensors):
-        pass
-
-
 def test_a_batch_goes_back_with_the_weights_of_its_own_forward():
     """Batch 1 goes forward before batch 0 is committed, and backward after it."""
     chain = Chain([("out", nn.Linear(2, 1)), ("loss", LogLoss())])
@@ -141,9 +138,9 @@ def test_a_batch_goes_back_with_the_weights_of_its_own_forward():
         {"x": torch.tensor([[1.0, -2.0]]), "label": torch.tensor([1.0])},
         {"x": torch.tensor([[0.5, 3.0]]), "label": torch.tensor([0.0])},
     ]
-    stage = Stage(chain, 0, TablesHere({}), _Alone(), sgd, stale=True)
+    stage = Stage(chain, 0, SummedUpdate(chain, Alone(), sgd), stale=True)
     for b in range(2):
-        stage.forward(MicroBatch(b, b, 1.0), batches[b])
+        stage.forward(MicroBatch(b, b, 1.0), batches[b], {})
     for b in range(2):
         stage.backward(b, {})
         stage.commit(b)
@@ -160,7 +157,9 @@ def test_predicting_leaves_no_trace():
     before = {name: value.clone() for name, value in pipeline.weights(0).items()}
     steps = {name: table.step for name, table in pipeline.tables.items()}
     batch = {k: v for k, v in make_batches()[0][0].items() if k != "label"}
-    made = stage.predict(0, batch, batch=3)
+    rows = LocalRows({name: LocalTable(dim) for name, dim in TABLES.items()})
+    asked = stage.chain.ask(batch, rows, stage.context(0, training=False))
+    made = stage.predict(0, batch, asked)
     assert ((made["prediction"] > 0) & (made["prediction"] < 1)).all()
     assert all(torch.equal(before[name], value) for name, value in pipeline.weights(0).items())
     assert steps == {name: table.step for name, table in pipeline.tables.items()}

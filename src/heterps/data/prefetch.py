@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from heterps.data.batch import Batch, batch_bytes
@@ -22,8 +22,8 @@ class Prefetch:
 
     At most ``micro_batches`` wait, and no more than ``max_bytes`` but for one. Another number than
     the next one starts anew from there. An error of the reader is raised where the micro-batch that
-    it concerns is asked for. With ``stop``, nothing from that number on is read. ``close``, or
-    leaving the context, ends the thread.
+    it concerns is asked for. With ``stop``, nothing from that number on is read. ``on_read`` is
+    called in the thread whenever another one waits. ``close``, or leaving the context, ends it.
     """
 
     def __init__(
@@ -33,11 +33,13 @@ class Prefetch:
         micro_batches: int = MICRO_BATCHES,
         max_bytes: int = MAX_BYTES,
         stop: int | None = None,
+        on_read: Callable[[], None] = lambda: None,
     ) -> None:
         self._reader = reader
         self._limit = micro_batches
         self._max_bytes = max_bytes
         self._stop = stop
+        self._on_read = on_read
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Batch | Exception]] = deque()
         self._waiting_bytes = 0
@@ -70,6 +72,13 @@ class Prefetch:
         self._expected = next(self._next, -1)
         return found
 
+    def is_read(self, j: int) -> bool:
+        """Whether ``micro_batch`` would give it at once; has it read otherwise."""
+        if j != self._expected:
+            self._restart(j)
+        with self._changed:
+            return bool(self._waiting)
+
     def close(self) -> None:
         """Ends the thread, after the row group that it is reading."""
         with self._changed:
@@ -85,7 +94,7 @@ class Prefetch:
         self.close()
         self._ending = False
         self._next = self._numbers(j)
-        first = next(self._next, None)
+        self._expected = first = next(self._next, -1)
         assert first == j, f"micro-batch {j} is not one of this reader's"
         self._thread = threading.Thread(target=self._run, args=(j,), name="prefetch", daemon=True)
         self._thread.start()
@@ -103,11 +112,12 @@ class Prefetch:
             found = self._read(j)
             with self._changed:
                 self._waiting.append((j, found))
-                if isinstance(found, Exception):
-                    self._changed.notify_all()
-                    return
-                self._waiting_bytes += batch_bytes(found)
+                if not isinstance(found, Exception):
+                    self._waiting_bytes += batch_bytes(found)
                 self._changed.notify_all()
+            self._on_read()
+            if isinstance(found, Exception):
+                return
 
     def _read(self, j: int) -> Batch | Exception:
         try:

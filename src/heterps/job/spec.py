@@ -78,6 +78,7 @@ class Job(Record):
     wire: WireSpec = WireSpec()
     clip: ClipSpec = ClipSpec()
     security: SecuritySpec = SecuritySpec()
+    dtype: Annotated[Literal["float32", "float64"], one_of("float32", "float64")] = "float32"
     warm_start: Text | None = None
     seed: Count = 0
     _folder: str = PrivateAttr("")

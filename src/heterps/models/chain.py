@@ -51,11 +51,10 @@ class Chain(nn.Module):
     def ids(self, batch: Batch, context: Context) -> dict[str, Tensor]:
         """The ids whose rows each layer needs, from names of the data alone."""
         named = _Named(batch)
-        asked = {}
-        for name, layer in self.row_layers.items():
-            with seeded(context.at(name).key()):
-                asked[name] = layer.ids(named.for_layer(name), context.at(name))
-        return asked
+        return {
+            name: layer.ids(named.for_layer(name), context.at(name))
+            for name, layer in self.row_layers.items()
+        }
 
     def ask(self, batch: Batch, source: RowSource, context: Context) -> dict[str, Asked]:
         """The rows that each layer needs, from ``source``."""

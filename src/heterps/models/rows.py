@@ -42,9 +42,15 @@ def ask(source: RowSource, table: str, ids: Tensor, training: bool = True) -> As
     if ids.dtype != torch.int64 or ids.dim() != 1:
         problem = f"expected int64 in one dimension, got {ids.dtype} {list(ids.shape)}"
         raise ModelError(f"ids for table '{table}'", problem)
-    distinct, inverse = torch.unique(ids, return_inverse=True)
+    distinct, inverse = distinct_of(ids)
     values = source.pull(table, distinct).detach().requires_grad_(training)
     return Asked(distinct, Rows(values, inverse))
+
+
+def distinct_of(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Each id once, and which of them stands at each place of ``ids``."""
+    distinct, inverse = torch.unique(ids, return_inverse=True)
+    return distinct, inverse
 
 
 def rows_of(asked: Mapping[str, Asked]) -> dict[str, Rows]:

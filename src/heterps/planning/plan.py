@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heterps.errors import InputError
+from heterps.errors import InputError, UnknownNameError
 from heterps.job.fields import Amount, Count, Positive, Record, Text
 from heterps.planning.cost_model import Cost, StageCost, evaluate, stages_of
 from heterps.planning.problem import Problem
@@ -118,6 +118,11 @@ class _PlanDocument(Record):
     planning_s: Amount | None = None
 
 
+class _StagesDocument(Record):
+    model_config = Record.model_config | {"extra": "ignore"}
+    stages: tuple[_StageDocument, ...]
+
+
 def read_plan(problem: Problem, document: object, path: str = "plan") -> Plan:
     """A plan from its JSON form; its figures are computed anew for ``problem``.
 
@@ -141,3 +146,24 @@ def read_plan(problem: Problem, document: object, path: str = "plan") -> Plan:
         evaluations=read.evaluations,
         planning_s=read.planning_s,
     )
+
+
+def read_stages(
+    document: object, types: Sequence[str], layers: int, path: str = "plan"
+) -> list[tuple[int, int, str, int]]:
+    """First and last layer, type and units of each stage of a plan for which there is no profile.
+
+    Raises InputError for stages that do not cover ``layers`` layers one after the other.
+    """
+    read = _StagesDocument.parse(document, path)
+    expected = 0
+    for index, stage in enumerate(read.stages):
+        where = f"{path}.stages[{index}]"
+        if stage.type not in types:
+            raise UnknownNameError(f"{where}.type", "resource type", stage.type, types)
+        if stage.first != expected or stage.last < stage.first:
+            raise InputError(where, f"expected it to begin with layer {expected}, and to end after")
+        expected = stage.last + 1
+    if expected != layers:
+        raise InputError(f"{path}.stages", f"are for {expected} layers, the model has {layers}")
+    return [(stage.first, stage.last, stage.type, stage.units) for stage in read.stages]

@@ -48,13 +48,15 @@ class Problem:
 
     @classmethod
     def of(cls, job: Job) -> Problem:
-        """From a job that holds a profile. Raises InputError."""
+        """From a job that holds a profile: what its parameter servers take is not there for
+        stages, and what they cost comes on top. Raises InputError."""
         if job.profile is None:
             raise InputError("profile", "is missing; name a profile file or write it in the job")
         profile = Profile.parse(job.profile, "profile")
         _check_types(job.cluster, profile)
         _check_samples(job.workload)
-        return cls(job.cluster, profile, job.workload)
+        cluster, workload = _beside_servers(job)
+        return cls(cluster, profile, workload)
 
     def as_document(self) -> dict[str, Any]:
         return {part: getattr(self, part).as_document() for part in _PARTS}
@@ -104,3 +106,17 @@ def _check_types(cluster: Cluster, profile: Profile) -> None:
 def _check_samples(workload: Workload) -> None:
     if workload.samples_per_epoch is None:
         raise InputError("workload.samples_per_epoch", "is missing")
+
+
+def _beside_servers(job: Job) -> tuple[Cluster, Workload]:
+    """What is left for stages, and what the servers add to the bill."""
+    name, count = job.servers.type, job.servers.count
+    if name is None:
+        return job.cluster, job.workload
+    entry = next(entry for entry in job.cluster.types if entry.name == name)
+    if entry.limit < count:
+        problem = f"{count} servers of type '{name}', of which there are {entry.limit}"
+        raise InputError("servers.count", problem)
+    overhead = job.workload.overhead_per_hour + count * entry.price_per_hour
+    workload = job.workload.model_copy(update={"overhead_per_hour": overhead})
+    return job.cluster.with_limits({name: entry.limit - count}), workload

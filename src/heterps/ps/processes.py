@@ -109,7 +109,7 @@ def start_servers(
         yield [_await(folder, shard, children[shard], deadline) for shard in range(count)]
     finally:
         stop_all(children, _PATIENCE_S)
-        _clear(folder, range(count))
+        clear_registrations(folder, count)
 
 
 def _start(folder: Path, shard: int, options: Sequence[str]) -> Child:
@@ -131,9 +131,9 @@ def _await(folder: Path, shard: int, child: Child, deadline: float) -> Registrat
     return next(found for found in registrations(folder) if found.shard == shard)
 
 
-def _clear(folder: Path, shards: range) -> None:
+def clear_registrations(folder: Path, shards: int) -> None:
     """What servers that were killed could not remove themselves."""
-    for shard in shards:
+    for shard in range(shards):
         try:
             addresses = json.loads(registration_path(folder, shard).read_text())["addresses"]
         except (OSError, ValueError, KeyError):

@@ -21,7 +21,10 @@ DONE, FAILED = "done", "failed"
 # These take as long as the disk does: they are not sent again while the connection lives.
 PATIENT = frozenset({"save", "load"})
 # What changes something, and so must not be done twice when it is sent again.
-ONCE = PATIENT | {"push", "announce", "accumulate", "dense_push", "set_lr", "conclude", "advance"}
+ONCE = PATIENT | {
+    *("push", "announce", "accumulate", "dense_push"),
+    *("set_lr", "set_committed", "conclude", "advance"),
+}
 
 # Rows and gradients on the wire: what a client may ask for, and the name in frames.
 PRECISIONS = {"fp32": "f4", "fp16": "f2", "bf16": "bf16"}

@@ -82,9 +82,14 @@ class RemoteTable:
         ids: Any,
         grads: Any,
         timeout_s: float | None = None,
+        *,
+        parts: int | None = None,
+        lr: float | None = None,
     ) -> bool:
-        """Add the gradients of one part; False if every shard had it already."""
-        return self.accumulate_async(batch, part, ids, grads, timeout_s).result()
+        """Add the gradients of one part; False if every shard had it already. With ``parts`` it
+        announces the batch too, and ``lr`` with it."""
+        given = self.accumulate_async(batch, part, ids, grads, timeout_s, parts=parts, lr=lr)
+        return given.result()
 
     def accumulate_async(
         self,
@@ -93,10 +98,15 @@ class RemoteTable:
         ids: Any,
         grads: Any,
         timeout_s: float | None = None,
+        *,
+        parts: int | None = None,
+        lr: float | None = None,
     ) -> Future[bool]:
         micro_batch, layer = part
         place = {"batch": batch, "micro_batch": micro_batch, "layer": layer}
-        fields = {"table": self.name, **place}
+        fields: dict[str, Any] = {"table": self.name, **place}
+        if parts is not None:
+            fields |= {"parts": parts, "lr": lr}
         return self._give("accumulate", fields, ids, grads, _any_taken, timeout_s)
 
     def prefetch(self, ids: Any) -> None:
@@ -140,6 +150,12 @@ class RemoteTable:
     def committed(self) -> int:
         """The last batch that has committed on every shard."""
         return min(int(about["committed"]) for about in self._describe())
+
+    @committed.setter
+    def committed(self, batch: int) -> None:
+        """Where numbers of batches go on, after a snapshot of another run say: from -1 anew."""
+        fields = {"table": self.name, "batch": batch}
+        self._client.everywhere("set_committed", fields).result()
 
     @property
     def lr(self) -> float:

@@ -52,6 +52,7 @@ class Service:
             "accumulate": self._accumulate,
             "prefetch": self._prefetch,
             "set_lr": self._set_lr,
+            "set_committed": self._set_committed,
             "describe": self._describe,
             "dense_create": self._dense_create,
             "dense_pull": self._dense_pull,
@@ -136,12 +137,19 @@ class Service:
         hosted, ids = self._hosted(request), request.ids()
         grads = request.floats(1, "grads", (len(ids), hosted.spec.dim))
         part = (request.integer("micro_batch"), request.integer("layer"))
-        taken = hosted.table.accumulate(request.integer("batch"), part, ids, grads)
+        batch, parts = request.integer("batch"), request.integer("parts", None)
+        if parts is not None:
+            hosted.table.announce(batch, parts, request.rate())
+        taken = hosted.table.accumulate(batch, part, ids, grads)
         return Answer({"taken": bool(taken)})
 
     def _prefetch(self, request: Request) -> Answer:
         # The ids may lie in a segment that the client uses again after the answer.
         self._hosted(request).table.prefetch(request.ids().copy())
+        return Answer()
+
+    def _set_committed(self, request: Request) -> Answer:
+        self._hosted(request).table.committed = request.integer("batch")
         return Answer()
 
     def _set_lr(self, request: Request) -> Answer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -103,12 +103,15 @@ class ReplicaProgram:
         self._inputs: set[int] = set()
         self._gradients: set[int] = set()
         self._in_flight: deque[int] = deque()
-        self._ahead = self._mine(first_batch)
-        self._next: tuple[int, int] | None = next(self._ahead, None)
+        # Of the micro-batch that went forward last.
+        self._batch, self._at = first_batch, batches(first_batch).start - 1
+        self._next: tuple[int, int] | None = None
+        self._look_ahead()
         self.committed = first_batch - 1
 
     def input_arrived(self, micro_batch: int) -> None:
-        """The activations, or for the first stage the samples, are here."""
+        """The activations, or for the first stage the samples, are here: perhaps before this side
+        has been told that there is so much to do."""
         self._check(micro_batch, self._inputs)
         self._inputs.add(micro_batch)
 
@@ -117,9 +120,20 @@ class ReplicaProgram:
             raise ValueError(f"no gradient was due for micro-batch {micro_batch}")
         self._gradients.add(micro_batch)
 
+    def extend(self, end_batch: int) -> None:
+        """There is more to do than was known: batches up to ``end_batch``, not included."""
+        self._end = max(self._end, end_batch)
+        self._look_ahead()
+
     @property
     def finished(self) -> bool:
+        """With all batches that are known of."""
         return self.committed == self._end - 1
+
+    @property
+    def staleness_now(self) -> int:
+        """How many batches before the one that goes forward have yet to be committed."""
+        return 0 if self._next is None else self._next[0] - 1 - self.committed
 
     @property
     def in_flight(self) -> int:
@@ -136,19 +150,24 @@ class ReplicaProgram:
             return Task(Do.COMMIT, self.committed)
         if self._may_go_forward():
             assert self._next is not None
-            _, micro_batch = self._next
-            self._inputs.discard(micro_batch)
-            self._in_flight.append(micro_batch)
-            self._next = next(self._ahead, None)
-            return Task(Do.FORWARD, micro_batch)
+            self._batch, self._at = self._next
+            self._inputs.discard(self._at)
+            self._in_flight.append(self._at)
+            self._next = None
+            self._look_ahead()
+            return Task(Do.FORWARD, self._at)
         return None
 
-    def _mine(self, first_batch: int) -> Iterator[tuple[int, int]]:
-        """Own micro-batches with their batch, ascending."""
-        for batch in range(first_batch, self._end):
+    def _look_ahead(self) -> None:
+        """Finds the next of its own micro-batches, if it is known of."""
+        if self._next is not None:
+            return
+        for batch in range(self._batch, self._end):
             for micro_batch in self._batches(batch):
-                if self._routing.replica(self._stage, micro_batch) == self._replica:
-                    yield batch, micro_batch
+                mine = self._routing.replica(self._stage, micro_batch) == self._replica
+                if mine and micro_batch > self._at:
+                    self._next = (batch, micro_batch)
+                    return
 
     def _through(self, batch: int) -> bool:
         """Whether nothing of the batch is left to do here."""
@@ -164,6 +183,5 @@ class ReplicaProgram:
 
     def _check(self, micro_batch: int, known: set[int]) -> None:
         here = self._routing.replica(self._stage, micro_batch) == self._replica
-        passed = self._next is None or micro_batch < self._next[1]
-        if not here or passed or micro_batch in known:
+        if not here or micro_batch <= self._at or micro_batch in known:
             raise ValueError(f"micro-batch {micro_batch} was not due here")

@@ -5,44 +5,20 @@ No processes and no sockets here: what arrives comes in as tensors, what goes on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
-from torch.optim import Optimizer
 
 from heterps.models.batch import LOSS, Batch
 from heterps.models.chain import Chain
 from heterps.models.context import Context
-from heterps.models.rows import Asked, RowSource, rows_of
+from heterps.models.rows import Asked, rows_of
+from heterps.runtime.dense_update import DenseUpdate
 
 Gradients = dict[str, Tensor]
-MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
-
-
-class Tables(Protocol):
-    """Where the rows of sparse tables come from and their gradients go to."""
-
-    def rows_at(self, batch: int) -> RowSource:
-        """Rows as batch ``batch`` is to see them; a pull waits for the commit that it needs."""
-        ...
-
-    def accumulate(
-        self, table: str, batch: int, part: tuple[int, int], ids: Tensor, gradients: Tensor
-    ) -> None:
-        """The gradients of one layer in one micro-batch: ``part`` is (micro-batch, layer)."""
-        ...
-
-
-class Replicas(Protocol):
-    """The replicas of a stage, all of which sum their gradients once a batch."""
-
-    def sum(self, tensors: Sequence[Tensor]) -> None:
-        """In place; the same on every replica afterwards."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -60,6 +36,17 @@ class MicroBatch:
     number: int
     batch: int
     share: float
+
+
+@dataclass(frozen=True)
+class RowGradients:
+    """Of one layer in one micro-batch, for its table: ``part`` is (micro-batch, layer)."""
+
+    table: str
+    batch: int
+    part: tuple[int, int]
+    ids: Tensor
+    values: Tensor
 
 
 @dataclass
@@ -85,9 +72,7 @@ class Stage:
         self,
         chain: Chain,
         first_layer: int,
-        tables: Tables,
-        replicas: Replicas,
-        make_optimizer: MakeOptimizer,
+        update: DenseUpdate,
         *,
         before: Cut | None = None,
         after: Cut | None = None,
@@ -96,72 +81,70 @@ class Stage:
     ) -> None:
         self.chain = chain
         self._number = {name: first_layer + at for at, name in enumerate(chain.names)}
-        self._tables = tables
-        self._replicas = replicas
+        self._update = update
         self._before = before or Cut()
         self._after = after
         self._seed = seed
         self._weights = _Weights(chain, stale)
-        weights = list(chain.parameters())
-        self.optimizer = make_optimizer(weights) if weights else None
+        self._shares: dict[int, float] = {}
         self._in_flight: dict[int, _InFlight] = {}
 
-    def forward(self, micro_batch: MicroBatch, arrived: Batch) -> dict[str, Tensor]:
-        """What goes on to the next stage; the last stage gives its ``loss``."""
+    def context(self, number: int, *, training: bool = True) -> Context:
+        """What random draws of a micro-batch depend on."""
+        return Context(self._seed, number, training)
+
+    def forward(
+        self, micro_batch: MicroBatch, arrived: Batch, asked: Mapping[str, Asked]
+    ) -> dict[str, Tensor]:
+        """What goes on to the next stage; of the last stage all that there is, ``loss`` too."""
         inputs = {
             name: tensor.detach().requires_grad_(name in self._before.gradients)
             for name, tensor in arrived.items()
         }
-        context = Context(self._seed, micro_batch.number, training=True)
-        source = self._tables.rows_at(micro_batch.batch)
-        asked = self.chain.ask(inputs, source, context)
+        context = self.context(micro_batch.number)
         made = self._weights.run(micro_batch.batch, (inputs, rows_of(asked), context))
-        outputs = {name: made[name] for name in (self._after.names if self._after else (LOSS,))}
+        outputs = {name: made[name] for name in self._after.names} if self._after else made
+        done = self._shares.get(micro_batch.batch, 0.0)
+        self._shares[micro_batch.batch] = done + micro_batch.share
         self._in_flight[micro_batch.number] = _InFlight(micro_batch, inputs, outputs, asked)
         return {name: tensor.detach() for name, tensor in outputs.items()}
 
-    def backward(self, number: int, arrived: Gradients) -> Gradients:
-        """Takes the gradients of what went on, gives those of what came in."""
+    def backward(self, number: int, arrived: Gradients) -> tuple[Gradients, list[RowGradients]]:
+        """Takes the gradients of what went on, gives those of what came in, and those of rows."""
         flight = self._in_flight.pop(number)
         if self._after is None:
             _backward([flight.outputs[LOSS] * flight.micro_batch.share], [None])
         else:
             names = [name for name in self._after.gradients if flight.outputs[name].requires_grad]
             _backward([flight.outputs[name] for name in names], [arrived[name] for name in names])
-        for name, entry in flight.asked.items():
-            self._hand_in(flight.micro_batch, name, entry)
-        return {name: _gradient_of(flight.inputs[name]) for name in self._before.gradients}
+        back = {name: _gradient_of(flight.inputs[name]) for name in self._before.gradients}
+        rows = [self._of_rows(flight.micro_batch, *entry) for entry in flight.asked.items()]
+        return back, rows
 
     def commit(self, batch: int) -> None:
         """Sums the gradients of the batch over the replicas and changes the weights."""
-        gradients = self.collect(batch)
-        if gradients:
-            self._replicas.sum(gradients)
-        self.step()
+        self._update.sum(self.collect(batch), self._shares.pop(batch, 0.0))
+        self.step(batch)
 
     def collect(self, batch: int) -> list[Tensor]:
-        """The gradients of a batch here, where the optimizer will look for them."""
+        """The gradients of a batch here, where the update will look for them."""
         return self._weights.collect(batch)
 
-    def step(self) -> None:
-        if self.optimizer is not None:
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=False)
+    def step(self, batch: int) -> None:
+        self._update.step(batch)
 
-    def predict(self, number: int, arrived: Batch, batch: int) -> dict[str, Tensor]:
-        """Forward alone, with the weights and rows as they are after ``batch``: what goes on, or
-        all that the last stage makes. Leaves no trace."""
-        context = Context(self._seed, number, training=False)
+    def predict(self, number: int, arrived: Batch, asked: Mapping[str, Asked]) -> dict[str, Tensor]:
+        """Forward alone with the weights as they are: what goes on, or all that the last stage
+        has and makes. Leaves no trace."""
         with torch.no_grad():
-            asked = self.chain.ask(arrived, self._tables.rows_at(batch + 1), context)
-            made = self.chain(arrived, rows_of(asked), context)
+            made = self.chain(arrived, rows_of(asked), self.context(number, training=False))
         return {name: made[name] for name in self._after.names} if self._after else made
 
-    def _hand_in(self, micro_batch: MicroBatch, layer: str, entry: Asked) -> None:
+    def _of_rows(self, micro_batch: MicroBatch, layer: str, entry: Asked) -> RowGradients:
         part = (micro_batch.number, self._number[layer])
         table = self.chain.row_layers[layer].table
-        gradients = _gradient_of(entry.rows.values)
-        self._tables.accumulate(table, micro_batch.batch, part, entry.ids, gradients)
+        values = _gradient_of(entry.rows.values)
+        return RowGradients(table, micro_batch.batch, part, entry.ids, values)
 
 
 class _Weights:

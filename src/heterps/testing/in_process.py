@@ -19,25 +19,11 @@ from heterps.models.batch import LOSS, Batch, samples_of
 from heterps.models.chain import Chain
 from heterps.models.trace import trace
 from heterps.ps.table import SparseTable
+from heterps.runtime.dense_update import MakeOptimizer, SummedUpdate
 from heterps.runtime.pipeline import Do, ReplicaProgram, Routing
-from heterps.runtime.stage import Cut, MakeOptimizer, MicroBatch, Stage
+from heterps.runtime.stage import Cut, MicroBatch, Stage
 
 Key = tuple[int, int]  # stage and replica
-
-
-class TablesHere:
-    """Tables of this process in the synchronous mode."""
-
-    def __init__(self, tables: Mapping[str, SparseTable]) -> None:
-        self.tables = dict(tables)
-
-    def rows_at(self, batch: int) -> _RowsAt:
-        return _RowsAt(self.tables, batch)
-
-    def accumulate(
-        self, table: str, batch: int, part: tuple[int, int], ids: Tensor, gradients: Tensor
-    ) -> None:
-        self.tables[table].accumulate(batch, part, ids, gradients)
 
 
 @dataclass(frozen=True)
@@ -82,7 +68,7 @@ class InProcessPipeline:
         self._range: Callable[[int], range] = lambda b: range(starts[b], starts[b + 1])
         self._micro_batches = [_numbered(b, starts, batches) for b in range(len(batches))]
         self.stages = _stages(
-            chain, cuts, self._routing, batches[0][0], TablesHere(tables), make_optimizer,
+            chain, cuts, self._routing, batches[0][0], make_optimizer,
             seed=seed, stale=staleness > 0,
         )  # fmt: skip
         self._programs = {
@@ -169,7 +155,10 @@ class InProcessPipeline:
     def _forward(self, key: Key, number: int) -> None:
         stage, b = key[0], self._batch_of(number)
         micro_batch = self._micro_batches[b][number - self._range(b).start]
-        made = self.stages[key].forward(micro_batch, self._inputs.pop((stage, number)))
+        at_work, arrived = self.stages[key], self._inputs.pop((stage, number))
+        source = _RowsAt(self.tables, b)
+        asked = at_work.chain.ask(arrived, source, at_work.context(number))
+        made = at_work.forward(micro_batch, arrived, asked)
         if stage + 1 < self._routing.stages:
             self._post("input", stage + 1, number, made)
         else:
@@ -177,7 +166,10 @@ class InProcessPipeline:
 
     def _backward(self, key: Key, number: int) -> None:
         stage = key[0]
-        gradients = self.stages[key].backward(number, self._gradients.pop((stage, number), {}))
+        arrived = self._gradients.pop((stage, number), {})
+        gradients, of_rows = self.stages[key].backward(number, arrived)
+        for rows in of_rows:
+            self.tables[rows.table].accumulate(rows.batch, rows.part, rows.ids, rows.values)
         if stage > 0:
             self._post("gradient", stage - 1, number, gradients)
 
@@ -186,6 +178,7 @@ class InProcessPipeline:
         keys = [key for key in self.stages if key[0] == stage]
         if {self._committing.get(key) for key in keys} != {self._committing.get(keys[0])}:
             return False
+        batch = self._committing[keys[0]]
         collected = [self.stages[key].collect(self._committing.pop(key)) for key in keys]
         for gradients in zip(*collected, strict=True):
             total = gradients[0].clone()
@@ -194,7 +187,7 @@ class InProcessPipeline:
             for gradient in gradients:
                 gradient.copy_(total)
         for key in keys:
-            self.stages[key].step()
+            self.stages[key].step(batch)
         return True
 
 
@@ -216,7 +209,6 @@ def _stages(
     cuts: Sequence[int],
     routing: Routing,
     sample: Batch,
-    tables: TablesHere,
     make_optimizer: MakeOptimizer,
     *,
     seed: int,
@@ -228,8 +220,9 @@ def _stages(
     stages = {}
     for stage, (first, end) in enumerate(itertools.pairwise(edges)):
         for replica in range(routing.replicas[stage]):
+            layers = copy.deepcopy(chain.slice(first, end - 1))
             stages[stage, replica] = Stage(
-                copy.deepcopy(chain.slice(first, end - 1)), first, tables, _NoSum(), make_optimizer,
+                layers, first, SummedUpdate(layers, _NoSum(), make_optimizer),
                 before=crossing[stage - 1] if stage else None,
                 after=crossing[stage] if stage < len(cuts) else None,
                 seed=seed, stale=stale,

@@ -16,6 +16,7 @@ from heterps.runtime.channel.caller import Caller
 from heterps.runtime.channel.identity import Identity
 from heterps.runtime.channel.listener import Listener
 from heterps.runtime.channel.peer import BACK, BYE, FORWARD, Arrived, Peer, Place
+from heterps.runtime.channel.wake import Wake
 from heterps.wire.sockets import MAX_IPC_PATH, Context, Socket
 
 _WATCH_S = 0.1
@@ -41,6 +42,7 @@ class Mesh:
         *,
         encrypt: bool = False,
         wire_dtype: Literal["fp32", "bf16"] = "fp32",
+        wake: Wake | None = None,
     ) -> None:
         self._identity = Identity(key, generation, Place(*me), encrypt)
         self._narrow = wire_dtype == "bf16"
@@ -48,8 +50,10 @@ class Mesh:
         self._listener = Listener(self._context, self._identity)
         self._callers: dict[Place, Caller] = {}
         self._inbox: list[Arrived] = []
+        self._wake = wake
+        self._woken = False
         self._next_watch = 0.0
-        self._polled: list[Socket] = []
+        self._polled: list[Socket | Wake] = []
         self._poller = zmq.Poller()
         self._closed = False
 
@@ -62,6 +66,11 @@ class Mesh:
     def shared_bytes(self) -> int:
         """Of shared memory that this worker has made for its peers."""
         return sum(peer.lender.size_bytes for peer in self._peers())
+
+    @property
+    def before(self) -> list[Place]:
+        """The workers of the stage before that have connected."""
+        return [place for place, peer in self._listener.peers.items() if not peer.left]
 
     def listen(self, address: str) -> str:
         """``ipc://path`` or ``tcp://host:*``; gives the address that others can connect to."""
@@ -116,8 +125,8 @@ class Mesh:
         self._send(place, self._listener.peers.get(place), BACK, micro_batch, tensors, exact)
 
     def receive(self, timeout_s: float) -> list[Arrived]:
-        """Everything there is; waits for something up to ``timeout_s``. What had come before a
-        peer was lost is still given out."""
+        """Everything there is; waits for something, or for ``wake``, up to ``timeout_s``. What had
+        come before a peer was lost is still given out."""
         for peer in self._peers():
             # Who cannot be told is found to be lost below.
             with suppress(WorkerLostError):
@@ -135,7 +144,8 @@ class Mesh:
                 return found
             self._raise_lost()
             left = deadline - now
-            if left <= 0:
+            if left <= 0 or self._woken:
+                self._woken = False
                 return []
 
     def close(self, *, failed: bool = False) -> None:
@@ -185,6 +195,9 @@ class Mesh:
     def _step(self, wait_s: float) -> None:
         """Takes in what has come, or waits for it."""
         events = self._poll(wait_s)
+        if self._wake is not None and self._wake.fileno() in events:
+            self._wake.clear()
+            self._woken = True
         if self._listener.gate.socket in events:
             self._listener.gate.answer()
         if self._listener.socket in events:
@@ -201,7 +214,8 @@ class Mesh:
 
     def _poll(self, wait_s: float) -> dict[Any, int]:
         called = [c.socket for c in self._callers.values() if c.socket is not None]
-        sources = [self._listener.gate.socket, self._listener.socket, *called]
+        sources: list[Socket | Wake] = [self._listener.gate.socket, self._listener.socket, *called]
+        sources += [self._wake] if self._wake is not None else []
         if sources != self._polled:
             self._polled, self._poller = sources, zmq.Poller()
             for source in sources:

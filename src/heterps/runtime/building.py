@@ -1,0 +1,202 @@
+"""From a job and a layout to the parts of a worker."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from heterps.data.lane_plan import LanePlan
+from heterps.job.spec import DEFAULT_TABLE, Job
+from heterps.job.training import ScheduleSpec, TableEntry
+from heterps.models.chain import Chain
+from heterps.models.load import load_model
+from heterps.ps.client import Client
+from heterps.ps.protocol import DenseSpec, TableSpec
+from heterps.ps.rules import make_rule
+from heterps.runtime.channel import Mesh
+from heterps.runtime.channel.wake import Wake
+from heterps.runtime.collective import Alone, ChannelGroup, GlooGroup, ReplicaGroup
+from heterps.runtime.dense_update import DenseUpdate, ServerUpdate, SummedUpdate
+from heterps.runtime.inputs import Inputs
+from heterps.runtime.layout import Layout
+from heterps.runtime.lookups import Announced, Lookups
+from heterps.runtime.metrics import counts_for, task_of
+from heterps.runtime.optimizers import learning_rate_factor, make_optimizer
+from heterps.runtime.replica import Replica
+from heterps.runtime.stage import Stage
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_STORE: Any = dist
+_SUM = ".sum"
+
+
+def build_model(job: Job) -> Chain:
+    """The whole chain of a job with its first weights."""
+    assert job.model is not None
+    assert job.data is not None
+    known = {"slots": [slot.name for slot in job.data.sparse], "dense": len(job.data.dense)}
+    chain = load_model(job.model, Path(job.folder), job.seed, known)
+    return chain.to(DTYPES[job.dtype])
+
+
+def make_group(
+    layout: Layout,
+    place: tuple[int, int],
+    key: bytes,
+    generation: int,
+    listen: str,
+    host: str,
+    encrypt: bool,
+) -> tuple[Any, str]:
+    """What the replicas of a stage meet by, and on the first one of them the address for it."""
+    stage, replica = place
+    replicas = layout.stages[stage].units
+    if replicas == 1:
+        return Alone(), ""
+    if encrypt:
+        group = ChannelGroup(key, generation, stage, replica, encrypt=True)
+        if replica:
+            return group, ""
+        own = listen + _SUM if listen.startswith("ipc://") else listen
+        return group, group.listen(own, replicas)
+    if replica:
+        return None, ""
+    store = _STORE.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    return store, f"{host}:{store.port}"
+
+
+def join_replicas(
+    made: Any, layout: Layout, place: tuple[int, int], options: argparse.Namespace, meeting: str
+) -> ReplicaGroup:
+    """The group of a stage's replicas, once the address of the first one is known to all."""
+    stage, replica = place
+    if isinstance(made, ChannelGroup):
+        if replica:
+            made.connect(meeting)
+        else:
+            made.await_others()
+    if isinstance(made, ReplicaGroup):
+        return made
+    host, _, port = meeting.rpartition(":")
+    store = made or _STORE.TCPStore(host, int(port), is_master=False, wait_for_workers=False)
+    replicas = layout.stages[stage].units
+    return GlooGroup(store, options.generation, stage, replica, replicas, options.host)
+
+
+def build_replica(
+    job: Job,
+    layout: Layout,
+    place: tuple[int, int],
+    mesh: Mesh,
+    client: Client,
+    group: ReplicaGroup,
+    wake: Wake,
+) -> Replica:
+    whole = build_model(job)
+    own = layout.stages[place[0]]
+    chain = whole.slice(own.first, own.last)
+    task = task_of(whole)
+    update = _update(job, layout, chain, client, group, own.units)
+    stage = Stage(
+        chain,
+        own.first,
+        update,
+        before=own.before,
+        after=own.after,
+        seed=job.seed,
+        stale=layout.staleness > 0,
+    )
+    tables = {name: client.table(name) for name in chain.tables}
+    announced = announcements(job, layout, whole.tables)
+    lookups = Lookups(chain, tables, announced, dtype=DTYPES[job.dtype], clip=job.clip.row)
+    inputs = Inputs(lookups, wake)
+    counts = lambda: counts_for(task, job.validation.k)  # noqa: E731
+    return Replica(layout, place, stage, mesh, inputs, lookups, counts, DTYPES[job.dtype])
+
+
+def announcements(
+    job: Job, layout: Layout, dims: Mapping[str, int]
+) -> Callable[[str, int], Announced]:
+    """What each table is told of a batch."""
+    entries = job.tables_of(dims)
+
+    def announced(table: str, batch: int) -> Announced:
+        entry, lr = entries[table], None
+        if entry.scheduled and job.optimizer.schedule != ScheduleSpec():
+            own = make_rule(entry.rule).lr if entry.lr is None else entry.lr
+            lr = own * learning_rate_factor(job.optimizer.schedule, batch, layout.batches)
+        return Announced(layout.parts(batch)[table], lr)
+
+    return announced
+
+
+def table_spec(job: Job, name: str, dim: int, cold: str | None = None) -> TableSpec:
+    """A table of the model as its servers make it. Its seed tells it from the other tables."""
+    entry = job.tables.get(name) or job.tables.get(DEFAULT_TABLE) or TableEntry()
+    memory = None if entry.memory_gib is None else int(entry.memory_gib * 2**30 / job.servers.count)
+    return TableSpec(
+        dim,
+        entry.rule,
+        entry.lr,
+        dict(entry.options),
+        entry.initial,
+        entry.scale,
+        seed=table_seed(job.seed, name),
+        memory_bytes=memory,
+        path=cold if memory else None,
+        admission=entry.admission,
+        evict_after=entry.evict_after,
+        max_rows=entry.max_rows // job.servers.count if entry.max_rows else 0,
+        staleness=job.workload.staleness,
+        threads=job.servers.threads,
+    )
+
+
+def table_seed(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=7).digest(), "big")
+
+
+def _update(
+    job: Job, layout: Layout, chain: Chain, client: Client, group: ReplicaGroup, replicas: int
+) -> DenseUpdate:
+    schedule, total = job.optimizer.schedule, layout.batches
+
+    def factor(batch: int) -> float:
+        return learning_rate_factor(schedule, batch, total)
+
+    if job.dense_sync == "server":
+        spec = dense_spec(job)
+        weights = {
+            name: client.create_tensor(f"dense/{name}", weight.detach().numpy(), spec)
+            for name, weight in chain.named_parameters()
+        }
+        return ServerUpdate(chain, weights, job.optimizer.lr, clip=job.clip.layer, factor=factor)
+    return SummedUpdate(
+        chain,
+        group,
+        lambda weights: make_optimizer(job.optimizer, weights),
+        count=replicas,
+        clip=job.clip.layer,
+        factor=factor,
+    )
+
+
+def dense_spec(job: Job) -> DenseSpec:
+    """The server's rule that does what the job's optimizer does."""
+    own = job.optimizer
+    options: dict[str, float] = {}
+    if own.name == "adam" and own.betas is not None:
+        options |= {"beta1": own.betas[0], "beta2": own.betas[1]}
+    if own.eps is not None and own.name in ("adam", "adagrad"):
+        options["eps"] = own.eps
+    return DenseSpec(rule=own.name, lr=own.lr, options=options)
+
+
+def validation_batches(plan: LanePlan, at_most: int | None) -> int:
+    return min(plan.batches_per_epoch, at_most or plan.batches_per_epoch)

@@ -1,0 +1,30 @@
+"""A signal from other threads to the one that waits for messages."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+
+class Wake:
+    """Once ``set``, whoever waits with it returns, now or at its next wait. For any thread."""
+
+    def __init__(self) -> None:
+        self._handle = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._handle
+
+    def set(self) -> None:
+        # A thread that outlives the waiting one may still speak.
+        with suppress(OSError):
+            os.eventfd_write(self._handle, 1)
+
+    def clear(self) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._handle)
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1

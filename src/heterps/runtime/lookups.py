@@ -1,0 +1,137 @@
+"""Rows of sparse tables for micro-batches: asked for as soon as ids are known, and the gradients
+that go back."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heterps.models.batch import Batch
+from heterps.models.chain import Chain
+from heterps.models.context import Context
+from heterps.models.rows import Asked, Rows, distinct_of
+from heterps.ps.remote import RemoteTable
+from heterps.runtime.optimizers import clip_rows
+from heterps.runtime.stage import RowGradients
+
+Pull = Callable[[str, Tensor], Future[Any]]  # of a layer's distinct ids
+
+_PATIENCE_S = 24 * 3600.0  # whoever dies is the coordinator's business
+_MAX_UNDER_WAY = 64
+
+
+class Announced(NamedTuple):
+    """What a table has to know of a batch: of how many parts it consists, and at which rate it
+    learns from it (None: its own)."""
+
+    parts: int
+    lr: float | None
+
+
+@dataclass(eq=False)
+class Lookup:
+    """The rows that one micro-batch has been asked for; ``done`` is called once they are there, or
+    at once when it needs none."""
+
+    done: Callable[[], None]
+    dtype: torch.dtype
+    training: bool
+    _ids: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    _pulls: dict[str, Future[NDArray[np.float32]]] = field(default_factory=dict)
+    _missing: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(
+        self, asked: Mapping[str, Tensor], pull: Callable[[str, Tensor], Future[Any]]
+    ) -> None:
+        self._missing = len(asked) + 1
+        for layer, ids in asked.items():
+            self._ids[layer] = distinct_of(ids)
+            self._pulls[layer] = future = pull(layer, self._ids[layer][0])
+            future.add_done_callback(self._one_less)
+        self._one_less(None)
+
+    def asked(self) -> dict[str, Asked]:
+        """The rows of each layer; raises what a server answered."""
+        return {layer: self._asked(layer) for layer in self._pulls}
+
+    def _asked(self, layer: str) -> Asked:
+        distinct, inverse = self._ids[layer]
+        values = torch.from_numpy(self._pulls[layer].result()).to(self.dtype)
+        return Asked(distinct, Rows(values.requires_grad_(self.training), inverse))
+
+    def _one_less(self, _: object) -> None:
+        with self._lock:
+            self._missing -= 1
+            last = self._missing == 0
+        if last:
+            self.done()
+
+
+class Lookups:
+    """The tables that a stage uses. A pull for a batch is answered once the batches that it has to
+    see have committed: it can be sent long before. ``announced`` tells of the batches of a table,
+    ``clip`` is the largest norm of the gradient of
+    a row in one micro-batch.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        tables: Mapping[str, RemoteTable],
+        announced: Callable[[str, int], Announced],
+        *,
+        dtype: torch.dtype = torch.float32,
+        clip: float | None = None,
+    ) -> None:
+        self._chain = chain
+        self._tables = tables
+        self._announced = announced
+        self._dtype = dtype
+        self._clip = clip
+        self._giving: deque[Future[bool]] = deque()
+
+    def begin(
+        self, batch: int | None, arrived: Batch, context: Context, done: Callable[[], None]
+    ) -> Lookup:
+        """``batch`` is the one whose view of the tables is wanted."""
+        lookup = Lookup(done, self._dtype, context.training)
+
+        def pull(layer: str, ids: Tensor) -> Future[Any]:
+            table = self._tables[self._chain.row_layers[layer].table]
+            return table.pull_async(ids.numpy(), batch, timeout_s=_PATIENCE_S)
+
+        lookup.start(self._chain.ids(arrived, context), pull)
+        return lookup
+
+    def give(self, gradients: RowGradients) -> None:
+        """Sends them on their way; raises what went wrong with earlier ones."""
+        values = gradients.values.to(torch.float32)
+        if self._clip is not None:
+            values = clip_rows(values, self._clip)
+        about = self._announced(gradients.table, gradients.batch)
+        given = self._tables[gradients.table].accumulate_async(
+            gradients.batch,
+            gradients.part,
+            gradients.ids.numpy(),
+            values.numpy(),
+            _PATIENCE_S,
+            parts=about.parts,
+            lr=about.lr,
+        )
+        self._giving.append(given)
+        self.settle(_MAX_UNDER_WAY)
+
+    def settle(self, left: int = 0) -> None:
+        """Waits until no more than ``left`` are under way."""
+        while self._giving and (len(self._giving) > left or self._giving[0].done()):
+            self._giving.popleft().result()

@@ -1,0 +1,221 @@
+"""Everything that can be checked before a process is started: model, data, plan, and how they fit.
+
+Raises InputError, whose path names the field, for what does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from heterps.data.batch import Batch
+from heterps.data.dataset import Dataset, Part
+from heterps.data.lane_plan import LanePlan
+from heterps.data.lanes import Lanes
+from heterps.data.reader import LaneReader
+from heterps.errors import InputError
+from heterps.job.resources import ResourceType
+from heterps.job.spec import Job
+from heterps.models.chain import Chain
+from heterps.models.trace import Trace, trace
+from heterps.planning.plan import Plan, read_plan, read_stages
+from heterps.planning.problem import Problem
+from heterps.planning.schedulers import make_scheduler
+from heterps.runtime.building import build_model
+from heterps.runtime.layout import MIN_LANES, Layout, StageLayout
+from heterps.runtime.metrics import chosen_metric, task_of
+from heterps.runtime.stage import Cut
+
+_SAMPLES_TO_TRACE = 64
+# What the parameter servers can do that an optimizer of dense weights does.
+_SERVER_OPTIMIZERS = ("sgd", "adam", "adagrad")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A job that can run. ``plan`` holds what is predicted, if there is a profile."""
+
+    job: Job
+    chain: Chain
+    trace: Trace
+    layout: Layout
+    plan: Plan | None
+    metric: str
+
+    @property
+    def task(self) -> str | None:
+        return task_of(self.chain)
+
+    def type_of(self, stage: int) -> ResourceType:
+        name = self.layout.stages[stage].type
+        return next(entry for entry in self.job.cluster.types if entry.name == name)
+
+    @property
+    def dollars_per_hour(self) -> float:
+        """Of all units of the plan, the parameter servers, and what else the job names."""
+        stages = self.layout.stages
+        units = sum(s.units * self.type_of(n).price_per_hour for n, s in enumerate(stages))
+        prices = {entry.name: entry.price_per_hour for entry in self.job.cluster.types}
+        own = self.job.servers
+        servers = own.count * prices[own.type] if own.type is not None else 0.0
+        return units + servers + self.job.workload.overhead_per_hour
+
+    def plan_document(self) -> dict[str, Any]:
+        if self.plan is not None:
+            return self.plan.as_document()
+        stages = [
+            {"first": s.first, "last": s.last, "type": s.type, "units": s.units}
+            for s in self.layout.stages
+        ]
+        return {"method": "given", "stages": stages}
+
+
+def prepare(job: Job, plan: Mapping[str, Any] | None = None, method: str = "auto") -> Setup:
+    """``plan`` is a document that counts before the job's own; without both one is made."""
+    if job.model is None:
+        raise InputError("model", "is missing: name one of the zoo, or a file with a function")
+    if job.data is None:
+        raise InputError("data", "is missing: say what to train on")
+    chain = build_model(job)
+    job.tables_of(chain.tables)
+    binary = task_of(chain) == "binary"
+    data = Dataset.open(job.data, "train", job.folder, binary=binary)
+    job = job.with_samples(data.samples)
+    train = _lane_plan(job, data.samples)
+    sample = _sample(data, train, job)
+    traced = trace(chain, {name: _as(chain, tensor) for name, tensor in sample.items()})
+    found, stages = _plan(job, chain, plan, method)
+    _check(job, stages)
+    layout = Layout(
+        _with_cuts(stages, traced),
+        train,
+        _validation(job, binary),
+        _batches(job, train),
+        job.workload.staleness,
+        _layers_by_table(chain),
+    )
+    metric = chosen_metric(job.validation.metric, task_of(chain))
+    return Setup(job, chain, traced, layout, found, metric)
+
+
+def _lane_plan(job: Job, samples: int) -> LanePlan:
+    lanes = max(MIN_LANES, *(entry.limit for entry in job.cluster.types))
+    work = job.workload
+    return LanePlan(samples, lanes, work.micro_batch_size, work.micro_batches)
+
+
+def _batches(job: Job, plan: LanePlan) -> int:
+    batches = math.ceil(job.workload.epochs * plan.batches_per_epoch)
+    if batches < 1:
+        raise InputError("workload.epochs", "expected more than 0, so that there is a batch")
+    return batches
+
+
+def _validation(job: Job, binary: bool) -> LanePlan | None:
+    assert job.data is not None
+    if job.data.validation is None:
+        return None
+    part: Part = "validation"
+    return _lane_plan(job, Dataset.open(job.data, part, job.folder, binary=binary).samples)
+
+
+def _sample(data: Dataset, plan: LanePlan, job: Job) -> Batch:
+    """The first samples, as many as it takes to see what the layers do."""
+    small = LanePlan(plan.samples, 1, min(_SAMPLES_TO_TRACE, plan.samples))
+    reader = LaneReader(data, Lanes(small, data.sizes, job.seed, shuffle=False), [0])
+    return reader.micro_batch(0)
+
+
+def _as(chain: Chain, tensor: torch.Tensor) -> torch.Tensor:
+    weight = next(chain.parameters(), None)
+    if weight is None or not tensor.is_floating_point():
+        return tensor
+    return tensor.to(weight.dtype)
+
+
+def _plan(
+    job: Job, chain: Chain, document: Mapping[str, Any] | None, method: str
+) -> tuple[Plan | None, list[StageLayout]]:
+    given = document if document is not None else job.plan
+    if job.profile is None:
+        if given is None:
+            raise InputError(
+                "profile", "is missing, and so is a plan: name a profile file, or give a plan"
+            )
+        rows = read_stages(given, job.cluster.names, len(chain.layers))
+        return None, [StageLayout(*row) for row in rows]
+    problem = Problem.of(job)
+    _check_layers(problem, chain)
+    if given is None:
+        found = make_scheduler(method, seed=job.seed).plan(problem)
+    else:
+        found = read_plan(problem, given)
+    return found, [StageLayout(s.first, s.last, s.type, s.units) for s in found.stages]
+
+
+def _check_layers(problem: Problem, chain: Chain) -> None:
+    profiled = [layer.name for layer in problem.profile.layers]
+    if profiled == list(chain.names):
+        return
+    if len(profiled) != len(chain.names):
+        raise InputError(
+            "profile.layers",
+            f"has {len(profiled)} layers, the model {len(chain.names)}: profile it anew",
+        )
+    at = next(i for i, name in enumerate(chain.names) if name != profiled[i])
+    problem_said = f"is '{profiled[at]}', the model's is '{chain.names[at]}': profile it anew"
+    raise InputError(f"profile.layers[{at}].name", problem_said)
+
+
+def _check(job: Job, stages: Sequence[StageLayout]) -> None:
+    types = {entry.name: entry for entry in job.cluster.types}
+    for number, stage in enumerate(stages):
+        _check_device(types[stage.type])
+        m = job.workload.micro_batches
+        if stage.units > m and job.workload.staleness == 0:
+            raise InputError(
+                f"plan.stages[{number}].units",
+                f"{stage.units} replicas share {m} micro-batches of a batch, so some would idle: "
+                f"set workload.micro_batches to {stage.units} or more, or use a staleness",
+            )
+    if job.dense_sync == "server" and job.optimizer.name not in _SERVER_OPTIMIZERS:
+        known = ", ".join(_SERVER_OPTIMIZERS)
+        problem = f"the parameter servers, which dense_sync names, have no {job.optimizer.name}"
+        raise InputError("optimizer.name", f"{problem} (they have: {known})")
+
+
+def _check_device(entry: ResourceType) -> None:
+    kind = entry.device.partition(":")[0]
+    if kind == "cpu":
+        return
+    module = getattr(torch, kind, None)
+    if module is None or not hasattr(module, "is_available"):
+        raise InputError(f"cluster.types.{entry.name}.device", f"torch knows no device '{kind}'")
+    if not module.is_available():
+        raise InputError(
+            f"cluster.types.{entry.name}.device",
+            f"this machine has no {kind} device for type '{entry.name}': leave the type out of "
+            "the cluster (limit: 0), or give a plan without it",
+        )
+
+
+def _with_cuts(stages: Sequence[StageLayout], traced: Trace) -> tuple[StageLayout, ...]:
+    cuts: list[Cut | None] = [None]
+    for _, after in pairwise(stages):
+        at = after.first
+        cuts.append(Cut(traced.needed_after(at), traced.gradients_after(at)))
+    cuts.append(None)
+    return tuple(
+        StageLayout(s.first, s.last, s.type, s.units, cuts[n], cuts[n + 1])
+        for n, s in enumerate(stages)
+    )
+
+
+def _layers_by_table(chain: Chain) -> dict[str, int]:
+    layers = chain.row_layers.values()
+    return {name: sum(layer.table == name for layer in layers) for name in chain.tables}

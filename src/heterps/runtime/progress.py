@@ -1,0 +1,195 @@
+"""What the coordinator knows of a run while it goes on: from workers' reports to one line."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from heterps.runtime.layout import Layout, micro_batch, micro_batches_of
+from heterps.runtime.meter import BUSY
+from heterps.runtime.metrics import Counts, counts_for, unpack_counts
+
+# Progressive metrics are those of the samples that came last.
+_RECENT_SAMPLES = 200_000
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run at one moment. ``metrics`` are progressive: of predictions made before training on the
+    sample. ``busy`` is each stage's share of its time that it worked."""
+
+    step: int
+    steps: int
+    samples: int
+    samples_per_s: float
+    loss: float
+    metrics: Mapping[str, float]
+    busy: tuple[float, ...]
+    dollars: float
+    seconds: float
+    staleness: Mapping[str, int]
+
+
+@dataclass
+class _Recent:
+    """Counts of the last samples."""
+
+    task: str | None
+    k: int
+    parts: deque[Counts] = field(default_factory=deque)
+
+    def add(self, counts: Counts) -> None:
+        self.parts.append(counts)
+        while sum(part.samples for part in self.parts) - self.parts[0].samples > _RECENT_SAMPLES:
+            self.parts.popleft()
+        if len(self.parts) > 64:
+            self.parts.appendleft(_merged([self.parts.popleft() for _ in range(32)], self))
+
+    def values(self) -> dict[str, float]:
+        return _merged(list(self.parts), self).values()
+
+
+def _merged(parts: list[Counts], like: _Recent) -> Counts:
+    total = counts_for(like.task, like.k)
+    for part in parts:
+        total.merge(part)
+    return total
+
+
+class Progress:
+    """Put together from what workers report: losses of micro-batches become those of batches."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        task: str | None,
+        k: int,
+        dollars_per_hour: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._layout = layout
+        self._clock = clock
+        self._dollars_per_s = dollars_per_hour / 3600
+        self._waiting: dict[int, dict[int, float]] = {}  # losses by batch and micro-batch
+        self._recent = _Recent(task, k)
+        self._meters: dict[int, dict[str, float]] = {}
+        self._staleness: dict[int, Mapping[str, int]] = {}
+        self._committed: dict[int, int] = {}
+        self._started = clock()
+        self._pace: deque[tuple[float, int]] = deque(maxlen=64)
+        self._new: list[float] = []
+        self.losses_from = 0
+        self.step = 0
+        self.samples = 0
+        self.loss = math.nan
+        self._mark: tuple[float, int] | None = None  # the last moment that counts for the mean
+        self._counted_s, self._counted = 0.0, 0
+
+    def heard(self, worker: int, fields: Mapping[str, Any]) -> None:
+        self._meters[worker] = fields["meter"]
+        self._staleness[worker] = fields["staleness"]
+        self._committed[worker] = fields["batch"]
+        if "counts" in fields:
+            self._recent.add(unpack_counts(fields["counts"]))
+        for number, loss in fields["losses"]:
+            batch = self._layout.train.batch_of(number)
+            self._waiting.setdefault(batch, {})[number] = loss
+        self._finish_batches()
+
+    def begin(self, batch: int) -> None:
+        """A segment starts: time that was spent otherwise does not count for the pace."""
+        self.step = batch
+        self._pace.clear()
+        self._mark = None
+
+    @property
+    def mean_samples_per_s(self) -> float:
+        """Over all segments, each from the end of its first batch on."""
+        return self._counted / self._counted_s if self._counted_s else math.nan
+
+    @property
+    def committed(self) -> int:
+        """The last batch that a worker has said to be done; workers are a few apart at most."""
+        return max(self._committed.values(), default=-1)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Over the last seconds."""
+        if len(self._pace) < 2:
+            return math.nan
+        (began, first), (ended, last) = self._pace[0], self._pace[-1]
+        return (last - first) / (ended - began) if ended > began else math.nan
+
+    @property
+    def batches_per_s(self) -> float:
+        size = self._layout.train.micro_batch_size * self._layout.train.micro_batches
+        return self.samples_per_s / size
+
+    def take_losses(self) -> tuple[int, list[float]]:
+        """The losses of batches since the last call, and which the first of them was."""
+        first, losses = self.losses_from, self._new
+        self.losses_from, self._new = first + len(losses), []
+        return first, losses
+
+    def figures(self) -> list[dict[str, float]]:
+        """Of each stage: seconds by purpose, over its replicas on average."""
+        stages = []
+        for stage in range(len(self._layout.stages)):
+            workers = [n for n, place in enumerate(self._layout.workers) if place[0] == stage]
+            meters = [self._meters[n] for n in workers if n in self._meters]
+            names = meters[0] if meters else {}
+            stages.append({name: sum(m[name] for m in meters) / len(meters) for name in names})
+        return stages
+
+    def status(self) -> Status:
+        seconds = self._clock() - self._started
+        staleness: dict[str, int] = {}
+        for counts in self._staleness.values():
+            for batches, count in counts.items():
+                staleness[batches] = staleness.get(batches, 0) + count
+        return Status(
+            self.step,
+            self._layout.batches,
+            self.samples,
+            self.samples_per_s,
+            self.loss,
+            self._recent.values(),
+            tuple(_busy(meter) for meter in self.figures()),
+            seconds * self._dollars_per_s,
+            seconds,
+            staleness,
+        )
+
+    def _finish_batches(self) -> None:
+        """Counts batches whose every micro-batch has gone through the last stage."""
+        plan, before = self._layout.train, self.samples
+        while (found := self._waiting.get(self.step)) is not None:
+            numbers = micro_batches_of(plan, self.step)
+            if len(found) < len(numbers):
+                break
+            self.loss = sum(found[n] * micro_batch(plan, n).share for n in numbers)
+            self._new.append(self.loss)
+            self.samples += plan.batch_samples(self.step)
+            del self._waiting[self.step]
+            self.step += 1
+        self._keep_time(before)
+
+    def _keep_time(self, before: int) -> None:
+        if self.samples == before:
+            return
+        now = self._clock()
+        if self._mark is not None:
+            self._counted_s += now - self._mark[0]
+            self._counted += self.samples - self._mark[1]
+        self._mark = (now, self.samples)
+        self._pace.append(self._mark)
+
+
+def _busy(meter: Mapping[str, float]) -> float:
+    if not meter or not meter["wall_s"]:
+        return 0.0
+    return min(1.0, sum(meter[name] for name in BUSY) / meter["wall_s"])

@@ -1,0 +1,253 @@
+"""A worker process: one replica of one stage, told by the coordinator what to do.
+
+``python -m heterps.runtime.worker --run RUN --number N --control ADDRESS --listen ADDRESS``
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heterps.data.dataset import Dataset, Part
+from heterps.data.lane_plan import LanePlan, lanes_of_replica
+from heterps.data.lanes import Lanes
+from heterps.data.prefetch import Prefetch
+from heterps.data.reader import LaneReader
+from heterps.errors import HeterPSError, InputError
+from heterps.job.spec import Job
+from heterps.ps.client import Client
+from heterps.runtime.building import build_replica, join_replicas, make_group
+from heterps.runtime.channel import Mesh
+from heterps.runtime.channel.wake import Wake
+from heterps.runtime.control import Line, Message
+from heterps.runtime.layout import Layout
+from heterps.runtime.replica import Orders, Replica, Segment, figures
+from heterps.wire.keys import read_key
+
+_REPORT_EVERY_S = 0.25
+
+
+class Worker:
+    """Carries out commands, one after the other, and reports what came of them."""
+
+    def __init__(self, options: argparse.Namespace, key: bytes, line: Line, wake: Wake) -> None:
+        self._options = options
+        self._key = key
+        self._line = line
+        self._wake = wake
+        self._segment = Segment(0, closed=True)
+        self._reported_at = 0.0
+        self._batch = self._told = -1  # committed last, and what of it is known
+        self._readers: dict[Part, Prefetch] = {}
+        self._closing: list[Callable[[], Any]] = []
+        self._replica: Replica | None = None
+
+    def serve(self) -> None:
+        """Until it is told to stop."""
+        while (command := self._next()).kind != "stop":
+            handle: Callable[[Message], None] = getattr(self, f"_do_{command.kind}")
+            handle(command)
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        for close in reversed(self._closing):
+            close()
+
+    def _next(self) -> Message:
+        """The next command; neighbours that connect are answered meanwhile."""
+        while self._line.commands.empty():
+            if self._replica is None:
+                command = self._line.wait(1.0)
+                if command is not None:
+                    return command
+            else:
+                self._replica.idle(0.5)
+        command = self._line.wait()
+        self._line.check()
+        assert command is not None
+        return command
+
+    def _do_prepare(self, command: Message) -> None:
+        """Builds everything that needs nobody else, and says where it can be reached."""
+        fields, options = command.fields, self._options
+        self._job = Job.parse(fields["job"])
+        self._layout = Layout.from_fields(fields["layout"])
+        self._place = self._layout.workers[options.number]
+        torch.set_num_threads(int(fields["threads"]))
+        encrypt, wire = self._job.security.encrypt, self._job.wire.activations
+        identity = (self._key, options.generation)
+        self._mesh = Mesh(*identity, self._place, encrypt=encrypt, wire_dtype=wire, wake=self._wake)
+        self._closing.append(self._mesh.close)
+        address = self._mesh.listen(options.listen)
+        self._group, meeting = make_group(
+            self._layout, self._place, *identity, options.listen, options.host, encrypt
+        )
+        self._client = Client(
+            fields["servers"],
+            self._key,
+            generation=options.generation,
+            encrypt=encrypt,
+            dtype=self._job.wire.rows,
+        )
+        self._closing.append(self._client.close)
+        self._line.send("ready", {"address": address, "meeting": meeting})
+
+    def _do_connect(self, command: Message) -> None:
+        """Meets the neighbours and the other replicas of its stage."""
+        stage, replica = self._place
+        addresses: list[str] = command.fields["addresses"]
+        at = {place: addresses[n] for n, place in enumerate(self._layout.workers)}
+        if stage + 1 < len(self._layout.stages):
+            peers = self._layout.routing.peers(stage, replica, stage + 1)
+            self._mesh.connect({(stage + 1, peer): at[stage + 1, peer] for peer in peers})
+        self._group = join_replicas(
+            self._group, self._layout, self._place, self._options, command.fields["meetings"][stage]
+        )
+        self._closing.append(self._group.close)
+        self._replica = build_replica(
+            self._job, self._layout, self._place, self._mesh, self._client, self._group, self._wake
+        )
+        self._line.send("connected")
+
+    def _do_load(self, command: Message) -> None:
+        """Takes weights by the names that this stage has."""
+        chain = self._at_work.stage.chain
+        state = {name: command.tensors[name] for name in chain.state_dict()}
+        chain.load_state_dict(state)
+        self._line.send("loaded")
+
+    def _do_weights(self, command: Message) -> None:
+        state = self._at_work.stage.chain.state_dict()
+        self._line.send("weights", tensors={n: t.detach().cpu().clone() for n, t in state.items()})
+
+    def _do_train(self, command: Message) -> None:
+        self._segment = Segment(command.fields["end"], command.fields["closed"])
+        first = command.fields["first"]
+        reader = self._reader("train", self._layout.train, self._layout.batches)
+        self._at_work.train(first, reader, self._orders())
+        self._report(force=True)
+        self._line.send("trained", {"end": self._segment.end})
+
+    def _do_validate(self, command: Message) -> None:
+        assert self._layout.validation is not None
+        self._segment = Segment(command.fields["end"], closed=True)
+        plan = self._layout.validation
+        reader = self._reader("validation", plan, plan.batches_per_epoch)
+        counts = self._at_work.validate(reader, self._orders())
+        self._line.send("validated", {"counts": counts.pack()})
+
+    @property
+    def _at_work(self) -> Replica:
+        assert self._replica is not None
+        return self._replica
+
+    def _orders(self) -> Orders:
+        return Orders(self._current_segment, self._progressed, self._committed, self._report)
+
+    def _current_segment(self) -> Segment:
+        """As the coordinator last said."""
+        while not self._line.commands.empty():
+            command = self._line.wait()
+            self._line.check()
+            assert command is not None
+            if command.kind == "stop":
+                raise SystemExit(0)
+            assert command.kind == "more", command.kind
+            self._segment = Segment(command.fields["end"], command.fields["closed"])
+        return self._segment
+
+    def _progressed(self) -> None:
+        self._line.progress += 1
+
+    def _committed(self, batch: int) -> None:
+        self._batch = batch
+        self._report()
+
+    def _report(self, *, force: bool = False) -> None:
+        """What has been committed since the last time, now and then."""
+        now = time.monotonic()
+        early = now < self._reported_at + _REPORT_EVERY_S or self._batch == self._told
+        if early and not force:
+            return
+        self._reported_at, self._told = now, self._batch
+        replica = self._at_work
+        losses = [list(entry) for entry in replica.take_losses()]
+        said = {**figures(replica), "batch": self._batch, "losses": losses}
+        if losses:
+            said["counts"] = replica.take_counts().pack()
+        self._line.send("progress", said)
+
+    def _reader(self, part: Part, plan: LanePlan, batches: int) -> Prefetch | None:
+        """For the first stage alone; the training reader stays open from segment to segment."""
+        stage, replica = self._place
+        if stage > 0:
+            return None
+        if part not in self._readers:
+            assert self._job.data is not None
+            binary = self._at_work.counts.task == "binary"
+            data = Dataset.open(self._job.data, part, binary=binary)
+            lanes = Lanes(plan, data.sizes, self._job.seed, shuffle=part == "train")
+            owned = lanes_of_replica(replica, self._layout.routing.replicas[0], plan.lanes)
+            reader = LaneReader(data, lanes, owned)
+            stop = plan.batch(batches - 1).stop
+            self._readers[part] = Prefetch(reader, stop=stop, on_read=self._wake.set)
+        return self._readers[part]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a worker until the coordinator ends it."""
+    options = _parser().parse_args(argv)
+    key = read_key(options.run)
+    wake = Wake()
+    control = {"encrypt": options.encrypt, "wake": wake}
+    line = Line(key, options.generation, options.number, options.control, **control)
+    worker = Worker(options, key, line, wake)
+    try:
+        worker.serve()
+    except Exception as error:  # noqa: BLE001 - the border of the process: the coordinator is told
+        _tell(line, options, error)
+        return 1
+    finally:
+        line.close()
+    worker.close()
+    return 0
+
+
+def _tell(line: Line, options: argparse.Namespace, error: Exception) -> None:
+    """What went wrong: in one line to the coordinator, in full to a file of the run."""
+    text = traceback.format_exc()
+    sys.stderr.write(text)
+    path = options.run / "logs" / f"{options.name}.traceback.txt"
+    path.write_text(text)
+    first = (str(error).splitlines() or [""])[0]
+    said = first if isinstance(error, HeterPSError) else f"{type(error).__name__}: {first}"
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    about = {"problem": f"{said} ({notes})" if notes else said, "traceback": str(path)}
+    fault = isinstance(error, InputError)
+    lost = type(error).__name__ in ("WorkerLostError", "WireError", "ServerError")
+    line.send("failed", {**about, "input": fault, "follows": lost})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="heterps.runtime.worker", description=__doc__)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--number", type=int, required=True)
+    parser.add_argument("--control", required=True, help="where the coordinator listens")
+    parser.add_argument("--listen", required=True, help="ipc://path or tcp://host:*")
+    parser.add_argument("--host", default="127.0.0.1", help="of this machine, for gloo")
+    parser.add_argument("--generation", type=int, default=0)
+    parser.add_argument("--encrypt", action="store_true")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
