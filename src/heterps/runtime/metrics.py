@@ -21,11 +21,12 @@ from heterps.errors import InputError
 from heterps.models.batch import LABEL, LOSS, PREDICTION, WEIGHT, Batch
 from heterps.models.chain import Chain
 from heterps.models.sampled import RANK
+from heterps.runtime.histogram import Histogram
 
 LARGER_IS_BETTER = frozenset({"auc", "recall"})
 # Probabilities are told apart by their logits: 2^12 steps to one, from -16 to 16.
 _STEPS, _REACH = 4096, 16
-_BINS = 2 * _REACH * _STEPS + 1
+_COLUMNS = {"bins": "<i4", "positive": "<f8", "negative": "<f8"}
 # What a probability in float32 is kept away from 0 and 1 by.
 _LEAST = 2.0**-25
 
@@ -111,8 +112,7 @@ class BinaryCounts(Counts):
 
     def __init__(self) -> None:
         super().__init__()
-        self._positive = np.zeros(_BINS)
-        self._negative = np.zeros(_BINS)
+        self._histogram = Histogram()
 
     def observe(self, made: Batch, batch: Batch) -> None:
         self.add(made[PREDICTION], batch[LABEL], batch.get(WEIGHT))
@@ -129,38 +129,35 @@ class BinaryCounts(Counts):
             prediction=float(by @ chance),
             loss=-float(by @ (truth * above + (1 - truth) * below)),
         )
-        places = np.rint(np.clip(np.nan_to_num(above - below), -_REACH, _REACH) * _STEPS)
-        bins = places.astype(np.int64) + _REACH * _STEPS
-        np.add.at(self._positive, bins, by * truth)
-        np.add.at(self._negative, bins, by * (1 - truth))
+        logits = np.clip(above - below, -_REACH, _REACH)
+        if math.isnan(self._sums["prediction"]):
+            logits = np.nan_to_num(logits)  # they have no place; the AUC is none from now on
+        places = np.rint(logits * _STEPS)
+        self._histogram.add(places.astype(np.int32), by * truth, by * (1 - truth))
 
     def merge(self, other: Self) -> None:
         super().merge(other)
-        self._positive += other._positive
-        self._negative += other._negative
+        self._histogram.add(*other._histogram.columns())
 
     def pack(self) -> dict[str, Any]:
-        used = np.flatnonzero(self._positive + self._negative)
-        return super().pack() | {
-            "bins": used.astype("<u4").tobytes(),
-            "positive": self._positive[used].astype("<f8").tobytes(),
-            "negative": self._negative[used].astype("<f8").tobytes(),
-        }
+        bins, positive, negative = (column.tobytes() for column in self._histogram.columns())
+        return super().pack() | {"bins": bins, "positive": positive, "negative": negative}
 
     def load(self, fields: Mapping[str, Any]) -> None:
         super().load(fields)
-        used = np.frombuffer(fields["bins"], "<u4")
-        self._positive[used] = np.frombuffer(fields["positive"], "<f8")
-        self._negative[used] = np.frombuffer(fields["negative"], "<f8")
+        columns = (np.frombuffer(fields[name], kind) for name, kind in _COLUMNS.items())
+        self._histogram = Histogram()
+        self._histogram.add(*columns)
 
     @property
     def auc(self) -> float:
         """The chance that a positive is given more than a negative; equal ones count half."""
-        pairs = self._positive.sum() * self._negative.sum()
+        _, positive, negative = self._histogram.columns()
+        pairs = positive.sum() * negative.sum()
         if not pairs or math.isnan(self._sums["prediction"]):
             return math.nan
-        below = np.cumsum(self._negative) - self._negative / 2
-        return float(self._positive @ below / pairs)
+        below = np.cumsum(negative) - negative / 2
+        return float(positive @ below / pairs)
 
     @property
     def logloss(self) -> float:
