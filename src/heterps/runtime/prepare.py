@@ -45,6 +45,7 @@ class Setup:
     trace: Trace
     layout: Layout
     plan: Plan | None
+    problem: Problem | None
     metric: str
 
     @property
@@ -89,7 +90,8 @@ def prepare(job: Job, plan: Mapping[str, Any] | None = None, method: str = "auto
     train = _lane_plan(job, data.samples)
     sample = _sample(data, train, job)
     traced = trace(chain, {name: _as(chain, tensor) for name, tensor in sample.items()})
-    found, stages = _plan(job, chain, plan, method)
+    problem = None if job.profile is None else Problem.of(job)
+    found, stages = _plan(job, problem, chain, plan, method)
     _check(job, stages)
     layout = Layout(
         _with_cuts(stages, traced),
@@ -100,7 +102,7 @@ def prepare(job: Job, plan: Mapping[str, Any] | None = None, method: str = "auto
         _layers_by_table(chain),
     )
     metric = chosen_metric(job.validation.metric, task_of(chain))
-    return Setup(job, chain, traced, layout, found, metric)
+    return Setup(job, chain, traced, layout, found, problem, metric)
 
 
 def _lane_plan(job: Job, samples: int) -> LanePlan:
@@ -139,17 +141,20 @@ def _as(chain: Chain, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _plan(
-    job: Job, chain: Chain, document: Mapping[str, Any] | None, method: str
+    job: Job,
+    problem: Problem | None,
+    chain: Chain,
+    document: Mapping[str, Any] | None,
+    method: str,
 ) -> tuple[Plan | None, list[StageLayout]]:
     given = document if document is not None else job.plan
-    if job.profile is None:
+    if problem is None:
         if given is None:
             raise InputError(
                 "profile", "is missing, and so is a plan: name a profile file, or give a plan"
             )
         rows = read_stages(given, job.cluster.names, len(chain.layers))
         return None, [StageLayout(*row) for row in rows]
-    problem = Problem.of(job)
     _check_layers(problem, chain)
     if given is None:
         found = make_scheduler(method, seed=job.seed).plan(problem)

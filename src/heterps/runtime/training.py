@@ -17,12 +17,15 @@ from torch import Tensor
 
 from heterps.errors import InputError
 from heterps.events import EventLog
+from heterps.job.load import load_job
+from heterps.job.spec import Job
+from heterps.planning.plan import Plan
 from heterps.runtime.building import validation_batches
 from heterps.runtime.coordinator import Coordinator
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.engines.local import LocalEngine
 from heterps.runtime.metrics import Counts, counts_for, is_better, unpack_counts
-from heterps.runtime.prepare import Setup
+from heterps.runtime.prepare import Setup, prepare
 from heterps.runtime.progress import Progress, Status
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
 from heterps.runtime.saved_model import TABLES, load_dense
@@ -53,6 +56,28 @@ class TrainResult:
 
     def as_document(self) -> dict[str, Any]:
         return {**asdict(self), "folder": str(self.folder)}
+
+
+def train(
+    job: Job | Path | str,
+    plan: Mapping[str, Any] | Plan | None = None,
+    out: Path | str | None = None,
+    progress: Report = lambda status: None,
+    *,
+    method: str = "auto",
+) -> TrainResult:
+    """Trains a job, or the job in a file, and gives what came of it.
+
+    ``plan`` counts before the job's own; without both, ``method`` finds one from cluster and
+    profile. The run folder is ``out``, by default a new one under ``runs``; ``progress`` is called
+    about once a second. Raises InputError before anything is started, and ProcessError when a
+    process fails; none is left running.
+    """
+    job = job if isinstance(job, Job) else load_job(Path(job))
+    document = plan.as_document() if isinstance(plan, Plan) else plan
+    setup = prepare(job, document, method)
+    with RunFolder.create(out, setup.job, setup.plan_document()) as folder:
+        return train_run(setup, folder, progress)
 
 
 def train_run(

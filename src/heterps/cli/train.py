@@ -1,0 +1,105 @@
+"""``heterps train``: run a plan, and say how it went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heterps.cli.plan import print_json
+
+if TYPE_CHECKING:
+    from heterps.runtime.prepare import Setup
+
+INTERRUPTED = 130
+_EXAMPLES = """\b
+Examples:
+  heterps train job.yaml                       plan, train, and keep it under runs/
+  heterps train job.yaml --dry-run             check everything and price the run
+  heterps train job.yaml --set workload.epochs=2 --set optimizer.lr=0.01
+  heterps train job.yaml --plan plan.json      a plan that `heterps plan --out` wrote
+\b
+The job file names model, data, tables, optimizer, workload and cluster. Every
+process of the run ends with this one: Ctrl-C stops it and keeps what the run
+folder holds.
+"""
+
+
+def train_command(app: typer.Typer) -> None:
+    app.command("train", epilog=_EXAMPLES)(train)
+
+
+def train(
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="The job file (YAML or JSON).")],
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A plan as JSON, instead of the job's.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the job; repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The run folder.", show_default="a new one under runs/"),
+    ] = None,
+    method: Annotated[str, typer.Option(metavar="NAME", help="How to plan.")] = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, price the run, start nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """Train a model as planned: data, parameter servers, stages of workers."""
+    setup = _prepared(job, plan, changes or [], method)
+    if dry_run:
+        _show_dry_run(setup, job, as_json)
+        return
+    from heterps.runtime.run_folder import RunFolder
+
+    with RunFolder.create(out, setup.job, setup.plan_document()) as folder:
+        try:
+            result = _run(setup, folder, job, as_json)
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted; what there is, is in {folder.path}", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(result.as_document())
+    else:
+        from heterps.cli.train_report import print_result
+
+        print_result(setup, result)
+
+
+def _prepared(job: Path, plan: Path | None, changes: list[str], method: str) -> Setup:
+    from heterps.errors import InputError
+    from heterps.job.load import load_job, read_document
+    from heterps.runtime.prepare import prepare
+
+    document = None if plan is None else read_document(plan)
+    loaded = load_job(job, changes)
+    try:
+        return prepare(loaded, document, method)
+    except InputError as error:
+        if type(error) is not InputError:
+            raise
+        where = str(plan) if plan is not None and error.path.startswith("plan") else str(job)
+        raise InputError(f"{where}: {error.path}", error.problem) from error
+
+
+def _run(setup: Setup, folder: Any, job: Path, as_json: bool) -> Any:
+    from heterps.cli.train_report import LiveLine, print_start
+    from heterps.runtime.training import train_run
+
+    if not as_json:
+        print_start(setup, job, folder.path)
+    with LiveLine(setup, quiet=as_json) as line:
+        return train_run(setup, folder, line.show)
+
+
+def _show_dry_run(setup: Setup, job: Path, as_json: bool) -> None:
+    from heterps.cli.train_report import dry_run_document, print_dry_run
+
+    if as_json:
+        print_json(dry_run_document(setup))
+    else:
+        print_dry_run(setup, job)

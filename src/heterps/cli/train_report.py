@@ -1,0 +1,232 @@
+"""A training run as text: before, during, after."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from heterps.cli.describe import outline, print_lines, print_plan
+from heterps.cli.tables import (
+    Table,
+    long_duration,
+    money,
+    percent,
+    print_heading,
+    print_table,
+    rate,
+)
+from heterps.cli.terminal_bar import TerminalBar
+from heterps.errors import InfeasibleError
+from heterps.planning.provisioning import provision
+from heterps.runtime.evaluation import planted_ceiling
+from heterps.runtime.prepare import Setup
+from heterps.runtime.progress import Status
+from heterps.runtime.training import TrainResult
+
+_LINE_EVERY_S = 5.0
+
+
+def print_start(setup: Setup, job: Path, folder: Path) -> None:
+    _print_title(setup, job)
+    _print_stages(setup)
+    print_lines([*_about(setup), ("run", str(folder))])
+    for warning in setup.trace.warnings:
+        print(f"warning: {warning}")
+    print(flush=True)
+
+
+def print_dry_run(setup: Setup, job: Path) -> None:
+    _print_title(setup, job)
+    if setup.plan is not None and setup.problem is not None:
+        print_plan(setup.problem, setup.plan)
+        print()
+    else:
+        _print_stages(setup)
+    print_lines([*_about(setup), ("price", _price(setup)), ("alone", _alone_line(setup))])
+    for warning in setup.trace.warnings:
+        print(f"warning: {warning}")
+    print("\nnothing was started: leave out --dry-run to train")
+
+
+def dry_run_document(setup: Setup) -> dict[str, Any]:
+    """For --json."""
+    layout, predicted = setup.layout, setup.plan
+    return {
+        "plan": setup.plan_document(),
+        "batches": layout.batches,
+        "samples": layout.train.samples,
+        "workers": len(layout.workers),
+        "servers": setup.job.servers.count,
+        "dollars_per_hour": setup.dollars_per_hour,
+        "samples_per_s": predicted.throughput if predicted else None,
+        "seconds": predicted.seconds if predicted else None,
+        "dollars": predicted.cost if predicted else None,
+        "single_type_dollars": single_type_dollars(setup),
+        "warnings": list(setup.trace.warnings),
+    }
+
+
+class LiveLine(TerminalBar):
+    """One line that changes at a terminal; elsewhere a line every few seconds."""
+
+    patience_s = 0.0
+
+    def __init__(self, setup: Setup, *, quiet: bool = False) -> None:
+        super().__init__("training")
+        self._setup = setup
+        self._quiet = quiet
+        self._said_at = 0.0
+        self._said = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def show(self, status: Status) -> None:  # type: ignore[override]
+        if sys.stderr.isatty():
+            super().show(status.step, status.steps, live_text(self._setup, status))
+            return
+        now, whole = time.monotonic(), status.step == status.steps
+        text = f"step {status.step:,}/{status.steps:,}  {live_text(self._setup, status)}"
+        due = now >= self._said_at + _LINE_EVERY_S and status.step
+        if not self._quiet and (due or whole) and text != self._said:
+            self._said_at, self._said = now, text
+            print(text, flush=True)
+
+
+def live_text(setup: Setup, status: Status) -> str:
+    """``12,340 samples/s  loss 0.512  AUC 0.701  busy 81 % 64 %  $0.00012``."""
+    parts = []
+    if not math.isnan(status.samples_per_s):
+        parts.append(f"{rate(status.samples_per_s)} samples/s")
+    if not math.isnan(status.loss):
+        parts.append(f"loss {status.loss:.4f}")
+    value = status.metrics.get(setup.metric, math.nan)
+    if not math.isnan(value):
+        parts.append(f"{_metric_name(setup.metric, setup)} {value:.4f}")
+    parts.append("busy " + " | ".join(f"{share:.0%}" for share in status.busy))
+    parts.append(f"${status.dollars:.5f}")
+    return "  ".join(parts)
+
+
+def print_result(setup: Setup, result: TrainResult) -> None:
+    print()
+    early = ", stopped early" if result.stopped_early else ""
+    took = f"{long_duration(result.seconds)} with start and end{early}"
+    lines = [("trained", f"{result.steps:,} batches, {result.samples:,} samples in {took}")]
+    lines += [("speed", _speed(result)), *_quality(setup, result)]
+    lines += [("bill", _bill(setup, result)), ("alone", _alone_line(setup))]
+    path = result.folder
+    lines += [
+        ("run", f"{path} (model, events.jsonl, logs)"),
+        ("next", f"heterps evaluate {path}"),
+        ("", f"heterps predict {path} DATA --out predictions.parquet"),
+        ("", "heterps runs"),
+    ]
+    print_lines(lines)
+
+
+def single_type_dollars(setup: Setup) -> dict[str, float | None]:
+    """What the same work would cost on each type alone; None where it cannot be done."""
+    if setup.problem is None:
+        return {}
+    found: dict[str, float | None] = {}
+    for name in setup.problem.types:
+        try:
+            alone = provision(setup.problem, [name] * setup.problem.layers)
+            found[name] = alone.cost
+        except InfeasibleError:
+            found[name] = None
+    return found
+
+
+def _print_title(setup: Setup, job: Path) -> None:
+    model = setup.job.model or {}
+    name = model.get("zoo") or f"{model.get('file')}:{model.get('function', 'build')}"
+    print_heading(f"{job}: {name}, {len(setup.chain.layers)} layers")
+    print()
+
+
+def _print_stages(setup: Setup) -> None:
+    names = setup.chain.names
+    rows = []
+    for number, stage in enumerate(setup.layout.stages):
+        own = names[stage.first : stage.last + 1]
+        layers = own[0] if len(own) == 1 else f"{own[0]}..{own[-1]} ({len(own)})"
+        rows.append((str(number), layers, stage.type, str(stage.units)))
+    print_table(Table(("#", "layers", "type", "units"), rows, left=("layers", "type")))
+    print()
+
+
+def _about(setup: Setup) -> list[tuple[str, str]]:
+    layout, work = setup.layout, setup.job.workload
+    samples = f"{layout.train.samples:,} samples"
+    if layout.validation is not None:
+        samples += f", {layout.validation.samples:,} for validation"
+    batches = f"{layout.batches:,} of {work.batch_size:,} in {work.micro_batches} micro-batches"
+    own = setup.job.servers
+    servers = f"{own.count} parameter server{'s' if own.count > 1 else ''}"
+    return [
+        ("data", samples),
+        ("batches", f"{batches}, staleness {work.staleness}"),
+        ("processes", f"{len(layout.workers)} workers, {servers}"),
+    ]
+
+
+def _price(setup: Setup) -> str:
+    hourly = f"{money(setup.dollars_per_hour)} per hour"
+    if setup.plan is None:
+        return f"{hourly}; how long it takes is not known without a profile"
+    return f"{money(setup.plan.cost)} for {long_duration(setup.plan.seconds)} at {hourly}"
+
+
+def _speed(result: TrainResult) -> str:
+    measured = f"{rate(result.samples_per_s)} samples/s measured"
+    predicted = result.predicted_samples_per_s
+    if predicted is None:
+        return measured
+    return f"{measured}, {rate(predicted)} predicted ({result.samples_per_s / predicted:.0%})"
+
+
+def _quality(setup: Setup, result: TrainResult) -> list[tuple[str, str]]:
+    what = "validation" if setup.layout.validation is not None else "progressive"
+    shown = [
+        f"{_metric_name(name, setup)} {value:.4f}"
+        for name, value in result.metrics.items()
+        if not math.isnan(value)
+    ]
+    lines = [(what, ", ".join(shown))]
+    ceiling = planted_ceiling(setup.job)
+    if "auc" in ceiling and "auc" in result.metrics:
+        gap = ceiling["auc"] - result.metrics["auc"]
+        lines.append(("ceiling", f"AUC {ceiling['auc']:.4f} of the true model: {gap:.4f} to go"))
+    return lines
+
+
+def _bill(setup: Setup, result: TrainResult) -> str:
+    hourly = money(setup.dollars_per_hour)
+    bill = f"{money(result.dollars)} at {hourly} per hour"
+    if setup.plan is None or setup.problem is None:
+        return bill
+    return f"{bill}; the plan ({outline(setup.problem, setup.plan)}): {money(setup.plan.cost)}"
+
+
+def _alone_line(setup: Setup) -> str:
+    found = single_type_dollars(setup)
+    if not found or setup.plan is None:
+        return "unknown without a profile"
+    parts = []
+    for name, dollars in found.items():
+        if dollars is None:
+            parts.append(f"{name}: no plan")
+        else:
+            more = dollars / setup.plan.cost - 1 if setup.plan.cost else 0.0
+            parts.append(f"{name}: {money(dollars)} ({percent(more)} more)")
+    return ", ".join(parts)
+
+
+def _metric_name(metric: str, setup: Setup) -> str:
+    names = {"auc": "AUC", "logloss": "log-loss", "recall": f"recall@{setup.job.validation.k}"}
+    return names.get(metric, metric.replace("_", " "))
