@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from heterps.planning.provisioning import provision
     from heterps.planning.schedulers import METHODS, make_scheduler
     from heterps.planning.schedulers.base import Progress, Scheduler
+    from heterps.runtime.progress import Status
+    from heterps.runtime.trained import TrainedRun, load_run
+    from heterps.runtime.training import TrainResult, train
 
     __version__: str
 
@@ -75,6 +78,9 @@ _PLACES = {
     "heterps.planning.provisioning": ("provision",),
     "heterps.planning.schedulers": ("METHODS", "make_scheduler"),
     "heterps.planning.schedulers.base": ("Progress", "Scheduler"),
+    "heterps.runtime.progress": ("Status",),
+    "heterps.runtime.trained": ("TrainedRun", "load_run"),
+    "heterps.runtime.training": ("TrainResult", "train"),
 }
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
@@ -103,7 +109,10 @@ __all__ = [
     "ServerError",
     "SnapshotError",
     "StageCost",
+    "Status",
     "StoreError",
+    "TrainResult",
+    "TrainedRun",
     "UnknownNameError",
     "WireError",
     "WorkerLostError",
@@ -114,9 +123,11 @@ __all__ = [
     "frontier",
     "load_job",
     "load_problem",
+    "load_run",
     "make_scheduler",
     "plan",
     "provision",
+    "train",
 ]
 
 

@@ -47,7 +47,7 @@ def _resolved(source: Problem | Job | Path | str) -> tuple[Problem, int]:
     if isinstance(source, Problem):
         return source, 0
     if isinstance(source, Job):
-        return Problem.of(source), source.seed
+        return Problem.of(counted(source)), source.seed
     return read_problem(source)
 
 
@@ -68,9 +68,20 @@ def read_problem(path: Path | str, *, job: bool | None = None) -> tuple[Problem,
         job = not document.keys() & _OF_PROBLEM or bool(document.keys() & _OF_JOB)
     read = load_job(path) if job else None
     try:
-        return (Problem.of(read), read.seed) if read else (Problem.parse(document), 0)
+        return (Problem.of(counted(read)), read.seed) if read else (Problem.parse(document), 0)
     except InputError as error:
         raise InputError(f"{path}: {error.path}", error.problem) from None
+
+
+def counted(job: Job) -> Job:
+    """The job with the number of its samples, which are counted if it does not say it. Raises
+    InputError for data that cannot be read.
+    """
+    if job.data is None or job.workload.samples_per_epoch is not None:
+        return job
+    from heterps.data.dataset import Dataset
+
+    return job.with_samples(Dataset.open(job.data, "train", job.folder).samples)
 
 
 def _checked_seed(seed: int) -> int:

@@ -37,12 +37,6 @@ def test_everything_but_workload_cluster_and_data_has_a_default():
         ),
         ({"engine": "ray"}, "engine: expected local, got 'ray'"),
         ({"dense_sync": "none"}, "dense_sync: expected allreduce or server, got 'none'"),
-        (
-            {"optimiser": {}},
-            "optimiser: unknown key 'optimiser' (known: clip, cluster, data, dense_sync, engine, "
-            "model, optimizer, plan, profile, security, seed, servers, tables, validation, "
-            "warm_start, wire, workload); did you mean 'optimizer'?",
-        ),
         ({"data": DATA | {"label": "C1"}}, "data: column 'C1' is the label and an input at once"),
     ],
 )
@@ -50,6 +44,11 @@ def test_a_bad_field_is_named(changes, message):
     with pytest.raises(InputError) as caught:
         job(**changes)
     assert str(caught.value) == message
+
+
+def test_an_unknown_key_is_met_with_the_nearest():
+    with pytest.raises(UnknownNameError, match=r"optimiser: .*did you mean 'optimizer'\?"):
+        job(optimiser={})
 
 
 def test_the_document_says_everything_and_reads_back():

@@ -10,8 +10,13 @@ import typer
 
 from heterps.cli.data import data_commands
 from heterps.cli.errors import FAILED, exit_code, print_error
+from heterps.cli.evaluate import evaluate_command
+from heterps.cli.init import init_command
 from heterps.cli.plan import plan_command
+from heterps.cli.predict import predict_command
 from heterps.cli.ps import ps_commands
+from heterps.cli.runs import runs_command
+from heterps.cli.train import train_command
 from heterps.errors import HeterPSError
 
 app = typer.Typer(
@@ -47,9 +52,14 @@ def root(
     """
 
 
+init_command(app)
 plan_command(app)
-ps_commands(app)
+train_command(app)
+evaluate_command(app)
+predict_command(app)
+runs_command(app)
 data_commands(app)
+ps_commands(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

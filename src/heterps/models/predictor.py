@@ -36,7 +36,15 @@ class Predictor(nn.Module):
         the draws of one call from those of another."""
         chain, source = self._held
         context = Context(self.seed, micro_batch, training=False)
+        batch = {name: self._as_weights(tensor) for name, tensor in batch.items()}
         with torch.no_grad():
             rows = rows_of(chain.ask(batch, source, context))
             made: dict[str, Tensor] = chain(batch, rows, context)
         return made
+
+    def _as_weights(self, tensor: Tensor) -> Tensor:
+        """Data are in single precision, whatever the weights are."""
+        weight = next(self.parameters(), None)
+        if weight is None or not tensor.is_floating_point():
+            return tensor
+        return tensor.to(weight.device, weight.dtype)

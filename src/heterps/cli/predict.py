@@ -1,0 +1,48 @@
+"""``heterps predict``: what a trained model says about data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterps.cli.evaluate import Best, Json, Run
+from heterps.cli.rows_bar import RowsBar
+
+_EXAMPLES = """\b
+Examples:
+  heterps predict RUN new.parquet --out scores.parquet
+  heterps predict RUN 'd/*.tsv.gz' --out scores.csv --best
+\b
+One row for each row of the data, in the order of the files' names. The data
+need the input columns of the job; labels and weights may be missing.
+"""
+
+
+def predict_command(app: typer.Typer) -> None:
+    app.command("predict", epilog=_EXAMPLES)(predict)
+
+
+def predict(
+    run: Run,
+    data: Annotated[list[str], typer.Argument(metavar="DATA", help="Files, patterns, folders.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="To write: .parquet or .csv")],
+    best: Best = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write the predictions of a run's model."""
+    from heterps.errors import InputError
+    from heterps.runtime.evaluation import predict as write
+    from heterps.runtime.trained import load_run
+
+    if out.exists() and not force:
+        raise InputError(str(out), "exists already; --force overwrites it")
+    with RowsBar("predicting") as bar:
+        rows = write(load_run(run), data, out, "best" if best else "model", bar.report)
+    if as_json:
+        print(json.dumps({"run": str(run), "out": str(out), "rows": rows}))
+    else:
+        print(f"{out}: {rows:,} predictions")

@@ -1,0 +1,139 @@
+"""Measuring and using a trained model on data, in one process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from torch import Tensor
+
+from heterps.data.dataset import Dataset, Part
+from heterps.data.lane_plan import LanePlan
+from heterps.data.lanes import Lanes
+from heterps.data.prefetch import Prefetch
+from heterps.data.reader import LaneReader
+from heterps.data.source import find_files
+from heterps.data.synthetic import SUMMARY
+from heterps.data.writing import Progress, aside, nothing, parquet_writer
+from heterps.errors import InputError
+from heterps.job.data import DataSpec
+from heterps.job.spec import Job
+from heterps.models.batch import PREDICTION
+from heterps.models.sampled import RANK
+from heterps.runtime.metrics import Counts, counts_for
+from heterps.runtime.trained import TrainedRun, Which
+
+_SAMPLES = 4096  # at once
+FORMATS = (".parquet", ".csv")
+
+
+def evaluate(
+    run: TrainedRun,
+    data: Sequence[str] = (),
+    which: Which = "model",
+    progress: Progress = nothing,
+) -> Counts:
+    """How well the model of a run does on its validation data, or on other files. Raises InputError
+    for data that cannot be read or a model that cannot be measured.
+    """
+    samples = _open(run.job, data, labels=True, binary=run.task == "binary")
+    counts = counts_for(run.task, run.job.validation.k)
+    predictor = run.predictor(which)
+    for number, batch in _in_order(samples, progress):
+        counts.observe(predictor.everything(batch, number), batch)
+    if all(np.isnan(value) for value in counts.values().values()):
+        raise InputError(
+            "model",
+            "has nothing to be measured by: let its last layer have a task ('binary' or "
+            "'sampled'), or make 'loss' when it is not training; heterps predict works as it is",
+        )
+    return counts
+
+
+def predict(
+    run: TrainedRun,
+    data: Sequence[str],
+    out: Path,
+    which: Which = "model",
+    progress: Progress = nothing,
+) -> int:
+    """Write a prediction for every row of files, in their order, to a .parquet or .csv file, which
+    appears when it is whole; how many. Labels and weights are not read. Raises InputError.
+    """
+    if out.suffix not in FORMATS:
+        raise InputError(str(out), f"expected a name that ends in {' or '.join(FORMATS)}")
+    samples = _open(run.job, data, labels=False)
+    predictor = run.predictor(which)
+    made = (predictor.everything(batch, number) for number, batch in _in_order(samples, progress))
+    tables = (_table(entry) for entry in made)
+    first = next(tables)
+    with _writer(out, first.schema) as write:
+        write(first)
+        for table in tables:
+            write(table)
+    return samples.samples
+
+
+def planted_ceiling(job: Job) -> dict[str, float]:
+    """What no model can beat on the job's validation data, where they were made up; else empty."""
+    assert job.data is not None
+    if not isinstance(job.data.validation, tuple):
+        return {}
+    folders = {Path(f.path).parent for f in find_files(job.data.validation, base=job.folder)}
+    if len(folders) != 1:
+        return {}
+    try:
+        summary = json.loads((folders.pop().parent / SUMMARY).read_text(encoding="utf-8"))
+        return {k: float(v) for k, v in summary["ceiling"].items() if v is not None}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _open(job: Job, data: Sequence[str], *, labels: bool, binary: bool = False) -> Dataset:
+    if job.data is None:
+        raise InputError("data", "is missing: the job does not say what its columns are")
+    part: Part = "train" if data else "validation"
+    if data:  # paths of the command line start from the working folder
+        spec: DataSpec = job.data.model_copy(update={"train": tuple(data), "validation": None})
+        return Dataset.open(spec, part, labels=labels, binary=binary)
+    if job.data.validation is None:
+        raise InputError("data", "the job names no validation data: say what to evaluate on")
+    return Dataset.open(job.data, part, job.folder, labels=labels, binary=binary)
+
+
+def _in_order(data: Dataset, progress: Progress) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    """All samples once, as they stand in the files, with numbers for draws."""
+    plan = LanePlan(data.samples, 1, _SAMPLES)
+    reader = LaneReader(data, Lanes(plan, data.sizes, shuffle=False), [0])
+    with Prefetch(reader, stop=plan.per_epoch) as ahead:
+        for number in range(plan.per_epoch):
+            yield number, ahead.micro_batch(number)
+            progress(plan.span_of(number).stop, data.samples)
+
+
+def _table(made: dict[str, Tensor]) -> pa.Table:
+    """A column of predictions, or several if the model makes more than one a sample."""
+    prediction = made[PREDICTION].flatten(1) if made[PREDICTION].dim() > 1 else made[PREDICTION]
+    columns: dict[str, Any] = {PREDICTION: prediction.numpy()}
+    if prediction.dim() > 1:
+        width = range(prediction.shape[1])
+        columns = {f"{PREDICTION}_{i}": prediction[:, i].numpy() for i in width}
+    if RANK in made:
+        columns[RANK] = made[RANK].numpy()
+    return pa.table(columns)
+
+
+@contextmanager
+def _writer(out: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    if out.suffix == ".parquet":
+        with parquet_writer(out, schema) as writer:
+            yield writer.write_table
+        return
+    with aside(out) as partial, pyarrow.csv.CSVWriter(partial, schema) as csv:
+        yield csv.write_table

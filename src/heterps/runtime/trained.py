@@ -1,0 +1,146 @@
+"""A run that has ended, and its model as an ordinary torch module."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from heterps.errors import ModelError, UnknownNameError
+from heterps.job.load import read_document
+from heterps.job.spec import Job
+from heterps.models.predictor import Predictor
+from heterps.ps.initial import INITIALIZERS
+from heterps.ps.rules import RULES
+from heterps.ps.snapshots import Snapshot, open_snapshot
+from heterps.ps.table import SparseTable
+from heterps.runtime.building import DTYPES, build_model
+from heterps.runtime.metrics import task_of
+from heterps.runtime.run_folder import METRICS, RunFolder
+from heterps.runtime.saved_model import TABLES, load_dense, read_manifest
+
+Which = Literal["model", "best"]
+
+
+class SnapshotRows:
+    """Rows of a snapshot of the parameter servers, in this process: a source that only gives. An id
+    that was never trained has its first row. ``memory_bytes`` bounds what a table may take; the
+    rest of it goes to a scratch folder.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        dtype: torch.dtype = torch.float32,
+        memory_bytes: Mapping[str, int] | None = None,
+    ) -> None:
+        snapshot = open_snapshot(path)
+        self._dtype = dtype
+        bounds = memory_bytes or {}
+        self._tables = {}
+        for name in snapshot.tables:
+            scratch = self._scratch() if name in bounds else None
+            table = _table(snapshot, name, bounds.get(name), scratch)
+            table.load(path, name=name)
+            self._tables[name] = table
+
+    def pull(self, table: str, ids: Tensor) -> Tensor:
+        if table not in self._tables:
+            raise UnknownNameError("table", "table of the run", table, self._tables)
+        return torch.from_numpy(self._tables[table].pull(ids.cpu().numpy())).to(self._dtype)
+
+    def __len__(self) -> int:
+        """Rows of all tables."""
+        return sum(len(table) for table in self._tables.values())
+
+    def _scratch(self) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="heterps-rows-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """What ``load_run`` found in a run folder. ``plan`` is the JSON form of the plan."""
+
+    folder: RunFolder
+    job: Job
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    @cached_property
+    def plan(self) -> dict[str, Any]:
+        return self.folder.plan
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """The result of the run; empty if it has none yet."""
+        path = self.path / METRICS
+        return read_document(path) if path.exists() else {}
+
+    @cached_property
+    def task(self) -> str | None:
+        """What the predictions of the model mean: ``binary``, ``sampled`` or something else."""
+        return task_of(build_model(self.job))
+
+    def about(self, which: Which = "model") -> dict[str, Any]:
+        """What was noted when a model was saved, such as its batch. Raises SnapshotError."""
+        return read_manifest(self.path / which)
+
+    def predictor(self, which: Which = "model") -> Predictor:
+        """The model at the end of the run, or the one that did ``best`` in validation: a torch
+        module that maps a batch to predictions. Raises SnapshotError for a model that is not there,
+        or not whole.
+        """
+        folder = self.path / which
+        read_manifest(folder)
+        chain = build_model(self.job)
+        _take_weights(chain, load_dense(folder), folder)
+        dtype = DTYPES[self.job.dtype]
+        entries = self.job.tables_of(chain.tables)
+        bounds = {
+            name: int(entry.memory_gib * 2**30)
+            for name, entry in entries.items()
+            if entry.memory_gib is not None
+        }
+        return Predictor(chain, SnapshotRows(folder / TABLES, dtype, bounds), self.job.seed)
+
+
+def load_run(path: Path | str) -> TrainedRun:
+    """The run in a folder. Raises InputError for what is no run folder."""
+    folder = RunFolder.open(path)
+    return TrainedRun(folder, folder.job)
+
+
+def _table(
+    snapshot: Snapshot, name: str, memory_bytes: int | None, path: Path | None
+) -> SparseTable:
+    """Empty, with the settings that the snapshot names."""
+    settings = snapshot.tables[name][0]["settings"]
+    return SparseTable(
+        settings["dim"],
+        RULES[settings["rule"]](lr=settings["lr"], **settings["options"]),
+        seed=settings["seed"],
+        initial=INITIALIZERS[settings["initial"]](settings["scale"]),
+        memory_bytes=memory_bytes,
+        path=path,
+    )
+
+
+def _take_weights(chain: torch.nn.Module, state: Mapping[str, Tensor], folder: Path) -> None:
+    try:
+        chain.load_state_dict(dict(state))
+    except RuntimeError as error:
+        said = " ".join(str(error).split())
+        problem = f"does not fit the model of the job: {said[:200]}"
+        raise ModelError(str(folder), problem) from None
