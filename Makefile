@@ -21,9 +21,14 @@ build_tools := import tomllib; \
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+EXAMPLE := examples/clicks/job.yaml
+JOB ?= $(EXAMPLE)
+
 .PHONY: train
-train: $(STAMP) ## Plan the example job (training comes later)
-	$(BIN)/heterps plan examples/ctrdnn/job.yaml
+train: $(STAMP) ## Make data, plan, train and evaluate the example; JOB=my.yaml: another job
+	@$(if $(filter $(EXAMPLE),$(JOB)),test -e build/data/clicks/synthetic.json || \
+		$(BIN)/heterps data synth build/data/clicks --rows 400000 --ids 2000 --files 4)
+	$(BIN)/heterps train $(JOB)
 
 .PHONY: test
 test: lint native-tests ## All that CI runs: lint, types, every test
@@ -52,7 +57,7 @@ bench: $(STAMP) ## Measure the figures of the README
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python -W ignore benchmarks/ps.py --json build/bench/ps.json
 	$(BIN)/python benchmarks/data.py --json build/bench/data.json
-	$(BIN)/python benchmarks/data.py --json build/bench/data.json
+	$(BIN)/python benchmarks/train.py --json build/bench/train.json
 
 .PHONY: soak
 soak: $(STAMP) ## The long test matrices
