@@ -9,7 +9,7 @@ import pytest
 from heterps.data.ceiling import auc, logloss
 from heterps.errors import InputError
 from heterps.models.layers import LogLoss
-from heterps.runtime.evaluation import evaluate, planted_ceiling, predict
+from heterps.runtime.evaluation import planted_ceiling
 from heterps.runtime.trained import load_run
 from heterps.testing.trained import HELD, make_run
 
@@ -28,13 +28,13 @@ def run(folder):
 
 def test_predictions_come_in_the_order_of_the_rows(folder, run, tmp_path):
     source = folder / "data/validation"
-    assert predict(run, [str(source)], tmp_path / "p.parquet") == HELD
-    predict(run, [str(source)], tmp_path / "p.csv")
+    assert run.predict([str(source)], tmp_path / "p.parquet") == HELD
+    run.predict([str(source)], tmp_path / "p.csv")
     chance = pq.read_table(tmp_path / "p.parquet")["prediction"].to_numpy()
     again = pa.csv.read_csv(tmp_path / "p.csv")["prediction"].to_numpy()
     np.testing.assert_allclose(chance, again, rtol=1e-5)
     label = pq.read_table(source)["label"].to_numpy()
-    counts = evaluate(run)
+    counts = run.evaluate()
     assert counts.samples == HELD
     assert counts.value("auc") == pytest.approx(auc(label, chance), abs=1e-4)
     assert counts.value("logloss") == pytest.approx(logloss(label, chance), rel=1e-5)
@@ -43,38 +43,38 @@ def test_predictions_come_in_the_order_of_the_rows(folder, run, tmp_path):
 def test_data_need_no_label_to_predict_on(folder, run, tmp_path):
     table = pq.read_table(folder / "data/validation").drop_columns("label")
     pq.write_table(table.slice(0, 7), tmp_path / "new.parquet")
-    assert predict(run, [str(tmp_path / "new.parquet")], tmp_path / "p.parquet") == 7
+    assert run.predict([str(tmp_path / "new.parquet")], tmp_path / "p.parquet") == 7
     with pytest.raises(InputError, match="label"):
-        evaluate(run, [str(tmp_path / "new.parquet")])
+        run.evaluate([str(tmp_path / "new.parquet")])
 
 
 def test_other_data_can_be_measured_on_and_progress_is_told(folder, run):
     seen = []
-    counts = evaluate(run, [str(folder / "data/train")], progress=lambda *at: seen.append(at))
+    counts = run.evaluate([str(folder / "data/train")], progress=lambda *at: seen.append(at))
     assert counts.samples == 2000
     assert seen == [(2000, 2000)]
 
 
 def test_a_model_that_draws_is_measured_by_recall(tmp_path):
     run = load_run(make_run(tmp_path, "nce", steps=5, validation={"k": 3}).path)
-    counts = evaluate(run)
+    counts = run.evaluate()
     assert 0 < counts.value("recall") < 1
     assert counts.value("loss") > 0
-    predict(run, [str(tmp_path / "data/validation")], tmp_path / "p.parquet")
+    run.predict([str(tmp_path / "data/validation")], tmp_path / "p.parquet")
     assert pq.read_table(tmp_path / "p.parquet").column_names == ["prediction", "rank"]
 
 
 def test_a_model_without_a_task_cannot_be_measured(run, monkeypatch):
     monkeypatch.setattr(LogLoss, "task", "own")
     with pytest.raises(InputError, match="model: has nothing to be measured by"):
-        evaluate(run)
+        run.evaluate()
 
 
 def test_bad_arguments_are_refused(folder, run, tmp_path):
     with pytest.raises(InputError, match=r"p\.txt: expected a name that ends in \.parquet or"):
-        predict(run, [str(folder / "data/train")], tmp_path / "p.txt")
+        run.predict([str(folder / "data/train")], tmp_path / "p.txt")
     with pytest.raises(InputError, match="nothing matches 'nowhere'"):
-        predict(run, ["nowhere"], tmp_path / "p.csv")
+        run.predict(["nowhere"], tmp_path / "p.csv")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -82,10 +82,17 @@ def test_a_job_without_validation_data_says_so(tmp_path):
     data = {"train": "data/train", "dense": ["I1", "I2"], "sparse": ["C1", "C2", "C3"]}
     run = load_run(make_run(tmp_path, steps=1, data=data).path)
     with pytest.raises(InputError, match="the job names no validation data"):
-        evaluate(run)
+        run.evaluate()
     assert planted_ceiling(run.job) == {}
 
 
 def test_the_ceiling_of_made_up_data_is_found(folder, run):
     summary = json.loads((folder / "data/synthetic.json").read_text())
     assert planted_ceiling(run.job) == summary["ceiling"]
+
+
+def test_batches_are_what_the_model_takes(folder, run):
+    model = run.predictor()
+    batches = list(run.batches([str(folder / "data/validation")]))
+    assert sum(len(model(batch)) for batch in batches) == HELD
+    assert "label" not in batches[0]

@@ -1,7 +1,7 @@
 from collections import Counter
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps.runtime import histogram
@@ -10,6 +10,7 @@ from heterps.runtime.histogram import Histogram
 PLACES = st.lists(st.lists(st.integers(-20, 20), max_size=30), max_size=8)
 
 
+@settings(deadline=None)
 @given(PLACES, st.integers(1, 40))
 def test_each_place_stands_once_with_its_weights(pieces, most_waiting):
     found, expected = Histogram(), Counter()

@@ -3,7 +3,7 @@ import math
 import msgpack
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics.functional.classification import binary_auroc
 
@@ -71,6 +71,7 @@ def test_a_weight_is_like_so_many_samples():
     assert weighted.loss == pytest.approx(weighted.logloss * weight.sum().item() / 500)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 40), max_size=5))
 def test_parts_put_together_are_the_whole_and_survive_a_message(sizes):
     prediction, label = drawn(sum(sizes))
@@ -129,6 +130,8 @@ def test_the_metric_to_go_by_is_the_jobs_or_the_tasks():
         *("auc", "recall", "loss")
     ]
     assert chosen_metric("logloss", "binary") == "logloss"
+    with pytest.raises(InputError, match=r"\(it has: auc, logloss, loss\)"):
+        chosen_metric("recall", "binary")
     with pytest.raises(InputError) as caught:
         chosen_metric("auc", "sampled")
     assert str(caught.value) == (

@@ -59,7 +59,6 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure the model of a run."""
-    from heterps.runtime.evaluation import evaluate as measure
     from heterps.runtime.evaluation import planted_ceiling
     from heterps.runtime.trained import load_run
 
@@ -67,7 +66,7 @@ def evaluate(
     which: Which = "best" if best else "model"
     about = found.about(which)
     with RowsBar("evaluating") as bar:
-        counts = measure(found, data or (), which, bar.report)
+        counts = found.evaluate(data or (), which, bar.report)
     ceiling = {} if data else planted_ceiling(found.job)
     values = {name: value for name, value in counts.values().items() if not math.isnan(value)}
     if as_json:

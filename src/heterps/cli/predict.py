@@ -35,13 +35,12 @@ def predict(
 ) -> None:
     """Write the predictions of a run's model."""
     from heterps.errors import InputError
-    from heterps.runtime.evaluation import predict as write
     from heterps.runtime.trained import load_run
 
     if out.exists() and not force:
         raise InputError(str(out), "exists already; --force overwrites it")
     with RowsBar("predicting") as bar:
-        rows = write(load_run(run), data, out, "best" if best else "model", bar.report)
+        rows = load_run(run).predict(data, out, "best" if best else "model", bar.report)
     if as_json:
         print(json.dumps({"run": str(run), "out": str(out), "rows": rows}))
     else:

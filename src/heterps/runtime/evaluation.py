@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.csv
 from torch import Tensor
 
-from heterps.data.dataset import Dataset, Part
+from heterps.data.batch import Batch
+from heterps.data.dataset import Dataset
 from heterps.data.lane_plan import LanePlan
 from heterps.data.lanes import Lanes
 from heterps.data.prefetch import Prefetch
@@ -25,27 +26,27 @@ from heterps.errors import InputError
 from heterps.job.data import DataSpec
 from heterps.job.spec import Job
 from heterps.models.batch import PREDICTION
+from heterps.models.predictor import Predictor
 from heterps.models.sampled import RANK
 from heterps.runtime.metrics import Counts, counts_for
-from heterps.runtime.trained import TrainedRun, Which
 
 _SAMPLES = 4096  # at once
 FORMATS = (".parquet", ".csv")
 
 
 def evaluate(
-    run: TrainedRun,
+    predictor: Predictor,
+    job: Job,
+    task: str | None,
     data: Sequence[str] = (),
-    which: Which = "model",
     progress: Progress = nothing,
 ) -> Counts:
-    """How well the model of a run does on its validation data, or on other files. Raises InputError
+    """How well a model does on the validation data of its job, or on other files. Raises InputError
     for data that cannot be read or a model that cannot be measured.
     """
-    samples = _open(run.job, data, labels=True, binary=run.task == "binary")
-    counts = counts_for(run.task, run.job.validation.k)
-    predictor = run.predictor(which)
-    for number, batch in _in_order(samples, progress):
+    samples = open_data(job, data, labels=True, binary=task == "binary")
+    counts = counts_for(task, job.validation.k)
+    for number, batch in enumerate(in_order(samples, progress)):
         counts.observe(predictor.everything(batch, number), batch)
     if all(np.isnan(value) for value in counts.values().values()):
         raise InputError(
@@ -57,27 +58,31 @@ def evaluate(
 
 
 def predict(
-    run: TrainedRun,
+    predictor: Predictor,
+    job: Job,
     data: Sequence[str],
     out: Path,
-    which: Which = "model",
     progress: Progress = nothing,
 ) -> int:
     """Write a prediction for every row of files, in their order, to a .parquet or .csv file, which
     appears when it is whole; how many. Labels and weights are not read. Raises InputError.
     """
-    if out.suffix not in FORMATS:
-        raise InputError(str(out), f"expected a name that ends in {' or '.join(FORMATS)}")
-    samples = _open(run.job, data, labels=False)
-    predictor = run.predictor(which)
-    made = (predictor.everything(batch, number) for number, batch in _in_order(samples, progress))
-    tables = (_table(entry) for entry in made)
+    check_name(out)
+    samples = open_data(job, data, labels=False)
+    batches = enumerate(in_order(samples, progress))
+    tables = (_table(predictor.everything(batch, number)) for number, batch in batches)
     first = next(tables)
     with _writer(out, first.schema) as write:
         write(first)
         for table in tables:
             write(table)
     return samples.samples
+
+
+def check_name(out: Path) -> None:
+    """Raises InputError for a file that predictions cannot be written to."""
+    if out.suffix not in FORMATS:
+        raise InputError(str(out), f"expected a name that ends in {' or '.join(FORMATS)}")
 
 
 def planted_ceiling(job: Job) -> dict[str, float]:
@@ -95,25 +100,25 @@ def planted_ceiling(job: Job) -> dict[str, float]:
         return {}
 
 
-def _open(job: Job, data: Sequence[str], *, labels: bool, binary: bool = False) -> Dataset:
+def open_data(job: Job, data: Sequence[str], *, labels: bool, binary: bool = False) -> Dataset:
+    """Files with the columns of a job, or its validation data. Raises InputError."""
     if job.data is None:
         raise InputError("data", "is missing: the job does not say what its columns are")
-    part: Part = "train" if data else "validation"
-    if data:  # paths of the command line start from the working folder
+    if data:  # these paths start from the working folder
         spec: DataSpec = job.data.model_copy(update={"train": tuple(data), "validation": None})
-        return Dataset.open(spec, part, labels=labels, binary=binary)
+        return Dataset.open(spec, "train", labels=labels, binary=binary)
     if job.data.validation is None:
         raise InputError("data", "the job names no validation data: say what to evaluate on")
-    return Dataset.open(job.data, part, job.folder, labels=labels, binary=binary)
+    return Dataset.open(job.data, "validation", job.folder, labels=labels, binary=binary)
 
 
-def _in_order(data: Dataset, progress: Progress) -> Iterator[tuple[int, dict[str, Tensor]]]:
-    """All samples once, as they stand in the files, with numbers for draws."""
+def in_order(data: Dataset, progress: Progress = nothing) -> Iterator[Batch]:
+    """All samples once, as they stand in the files."""
     plan = LanePlan(data.samples, 1, _SAMPLES)
     reader = LaneReader(data, Lanes(plan, data.sizes, shuffle=False), [0])
     with Prefetch(reader, stop=plan.per_epoch) as ahead:
         for number in range(plan.per_epoch):
-            yield number, ahead.micro_batch(number)
+            yield ahead.micro_batch(number)
             progress(plan.span_of(number).stop, data.samples)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from heterps.errors import InputError
+from heterps.job.training import Metric
 from heterps.models.batch import LABEL, LOSS, PREDICTION, WEIGHT, Batch
 from heterps.models.chain import Chain
 from heterps.models.sampled import RANK
@@ -255,7 +256,7 @@ def unpack_counts(fields: Mapping[str, Any]) -> Counts:
 
 def chosen_metric(wanted: str | None, task: str | None) -> str:
     """The metric to go by, the job's if it names one. Raises InputError if the task lacks it."""
-    known = counts_for(task).metrics
+    known = [name for name in counts_for(task).metrics if name in get_args(Metric)]
     if wanted is None:
         return known[0]
     if wanted not in known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from heterps.data.batch import Batch
+from heterps.data.writing import Progress, nothing
 from heterps.errors import ModelError, UnknownNameError
 from heterps.job.load import read_document
 from heterps.job.spec import Job
@@ -23,7 +25,8 @@ from heterps.ps.rules import RULES
 from heterps.ps.snapshots import Snapshot, open_snapshot
 from heterps.ps.table import SparseTable
 from heterps.runtime.building import DTYPES, build_model
-from heterps.runtime.metrics import task_of
+from heterps.runtime.evaluation import check_name, evaluate, in_order, open_data, predict
+from heterps.runtime.metrics import Counts, task_of
 from heterps.runtime.run_folder import METRICS, RunFolder
 from heterps.runtime.saved_model import TABLES, load_dense, read_manifest
 
@@ -114,6 +117,31 @@ class TrainedRun:
             if entry.memory_gib is not None
         }
         return Predictor(chain, SnapshotRows(folder / TABLES, dtype, bounds), self.job.seed)
+
+    def evaluate(
+        self, data: Sequence[str] = (), which: Which = "model", progress: Progress = nothing
+    ) -> Counts:
+        """How well the model does on the validation data of the job, or on other files; ``value``
+        of the result gives a metric by its name. Raises InputError.
+        """
+        return evaluate(self.predictor(which), self.job, self.task, data, progress)
+
+    def predict(
+        self,
+        data: Sequence[str],
+        out: Path,
+        which: Which = "model",
+        progress: Progress = nothing,
+    ) -> int:
+        """Write a prediction for every row of files to a .parquet or .csv file; how many. The data
+        need neither label nor weight. Raises InputError.
+        """
+        check_name(out)
+        return predict(self.predictor(which), self.job, data, out, progress)
+
+    def batches(self, data: Sequence[str]) -> Iterator[Batch]:
+        """The rows of files, in their order, as the model wants them, without labels."""
+        return in_order(open_data(self.job, data, labels=False))
 
 
 def load_run(path: Path | str) -> TrainedRun:
