@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -70,3 +72,11 @@ def test_data_are_made_up_and_read():
 
 def test_the_tuning_example_ends_at_the_optimum_of_its_problem():
     assert output_of("examples/tune_policy.py") == "$0.2165, then $0.2165\n"
+
+
+@pytest.mark.slow
+def test_a_model_is_trained_and_used_from_python():
+    assert output_of("examples/predict.py").splitlines() == [
+        "40 steps, better than a guess: True",
+        "4000 probabilities, the mean label is met to a tenth: True",
+    ]

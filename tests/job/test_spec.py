@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -73,6 +75,18 @@ def test_paths_of_the_document_are_absolute_and_urls_stay():
     assert document["model"]["file"] == "/jobs/my.py"
     assert document["warm_start"] == "/jobs/runs/a"
     assert job(data=DATA | {"validation": 0.1}).document()["data"]["validation"] == 0.1
+
+
+def test_the_example_has_every_key():
+    spec = load_job(Path(__file__).parents[2] / "examples/training/job.yaml")
+    records = [spec, spec.workload, spec.validation, spec.servers, spec.wire, spec.clip]
+    records += [spec.tables["default"], spec.optimizer.schedule]
+    elsewhere = {"profile", "plan"}
+    for record in records:
+        assert type(record).model_fields.keys() - elsewhere <= record.model_fields_set
+    assert (
+        type(spec.optimizer).model_fields.keys() - {"momentum"} == spec.optimizer.model_fields_set
+    )
 
 
 def test_a_job_that_was_loaded_knows_its_folder(tmp_path):
