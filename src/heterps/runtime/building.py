@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,9 @@ def build_replica(
 ) -> Replica:
     whole = build_model(job)
     own = layout.stages[place[0]]
-    chain = whole.slice(own.first, own.last)
+    device = next(entry.device for entry in job.cluster.types if entry.name == own.type)
+    chain = whole.slice(own.first, own.last).to(device)
+    like = torch.empty(0, dtype=DTYPES[job.dtype], device=device)
     task = task_of(whole)
     update = _update(job, layout, chain, client, group, own.units)
     stage = Stage(
@@ -114,10 +117,10 @@ def build_replica(
     )
     tables = {name: client.table(name) for name in chain.tables}
     announced = announcements(job, layout, whole.tables)
-    lookups = Lookups(chain, tables, announced, dtype=DTYPES[job.dtype], clip=job.clip.row)
+    lookups = Lookups(chain, tables, announced, like, clip=job.clip.row)
     inputs = Inputs(lookups, wake)
     counts = lambda: counts_for(task, job.validation.k)  # noqa: E731
-    return Replica(layout, place, stage, mesh, inputs, lookups, counts, DTYPES[job.dtype])
+    return Replica(layout, place, stage, mesh, inputs, lookups, counts, like)
 
 
 def announcements(
@@ -173,7 +176,7 @@ def _update(
     if job.dense_sync == "server":
         spec = dense_spec(job)
         weights = {
-            name: client.create_tensor(f"dense/{name}", weight.detach().numpy(), spec)
+            name: client.create_tensor(tensor_name(name), weight.detach().cpu().numpy(), spec)
             for name, weight in chain.named_parameters()
         }
         return ServerUpdate(chain, weights, job.optimizer.lr, clip=job.clip.layer, factor=factor)
@@ -185,6 +188,12 @@ def _update(
         clip=job.clip.layer,
         factor=factor,
     )
+
+
+def tensor_name(weight: str) -> str:
+    """What a dense weight is called on the servers, whose names know fewer characters."""
+    digest = hashlib.blake2b(weight.encode(), digest_size=4).hexdigest()
+    return f"{re.sub('[^A-Za-z0-9_.-]', '_', weight)[:80]}-{digest}"
 
 
 def dense_spec(job: Job) -> DenseSpec:

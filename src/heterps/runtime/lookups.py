@@ -43,7 +43,7 @@ class Lookup:
     at once when it needs none."""
 
     done: Callable[[], None]
-    dtype: torch.dtype
+    like: Tensor  # of the type and on the device that the rows are wanted
     training: bool
     _ids: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     _pulls: dict[str, Future[NDArray[np.float32]]] = field(default_factory=dict)
@@ -66,7 +66,8 @@ class Lookup:
 
     def _asked(self, layer: str) -> Asked:
         distinct, inverse = self._ids[layer]
-        values = torch.from_numpy(self._pulls[layer].result()).to(self.dtype)
+        values = torch.from_numpy(self._pulls[layer].result()).to(self.like)
+        inverse = inverse.to(self.like.device)
         return Asked(distinct, Rows(values.requires_grad_(self.training), inverse))
 
     def _one_less(self, _: object) -> None:
@@ -80,8 +81,8 @@ class Lookup:
 class Lookups:
     """The tables that a stage uses. A pull for a batch is answered once the batches that it has to
     see have committed: it can be sent long before. ``announced`` tells of the batches of a table,
-    ``clip`` is the largest norm of the gradient of
-    a row in one micro-batch.
+    ``like`` is a tensor of the type and device that rows are wanted in, ``clip`` is the largest
+    norm of the gradient of a row in one micro-batch.
     """
 
     def __init__(
@@ -89,14 +90,14 @@ class Lookups:
         chain: Chain,
         tables: Mapping[str, RemoteTable],
         announced: Callable[[str, int], Announced],
+        like: Tensor,
         *,
-        dtype: torch.dtype = torch.float32,
         clip: float | None = None,
     ) -> None:
         self._chain = chain
         self._tables = tables
         self._announced = announced
-        self._dtype = dtype
+        self._like = like
         self._clip = clip
         self._giving: deque[Future[bool]] = deque()
 
@@ -104,10 +105,13 @@ class Lookups:
         self, batch: int | None, arrived: Batch, context: Context, done: Callable[[], None]
     ) -> Lookup:
         """``batch`` is the one whose view of the tables is wanted."""
-        lookup = Lookup(done, self._dtype, context.training)
+        lookup = Lookup(done, self._like, context.training)
 
         def pull(layer: str, ids: Tensor) -> Future[Any]:
             table = self._tables[self._chain.row_layers[layer].table]
+            if batch is not None and table.spec.memory_bytes is not None:
+                # Rows on disk come back while the batches before are still under way.
+                table.prefetch_async(ids.numpy())
             return table.pull_async(ids.numpy(), batch, timeout_s=_PATIENCE_S)
 
         lookup.start(self._chain.ids(arrived, context), pull)
@@ -115,7 +119,7 @@ class Lookups:
 
     def give(self, gradients: RowGradients) -> None:
         """Sends them on their way; raises what went wrong with earlier ones."""
-        values = gradients.values.to(torch.float32)
+        values = gradients.values.to("cpu", torch.float32)
         if self._clip is not None:
             values = clip_rows(values, self._clip)
         about = self._announced(gradients.table, gradients.batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +55,9 @@ class Replica:
         inputs: Inputs,
         lookups: Lookups,
         counts: Callable[[], Counts],
-        dtype: torch.dtype = torch.float32,
+        like: Tensor,
     ) -> None:
+        """``like`` is a tensor of the type and on the device that the stage computes with."""
         self.stage = stage
         self.mesh = mesh
         self.meter = Meter()
@@ -70,7 +71,7 @@ class Replica:
         self._lookups = lookups
         self._new_counts = counts
         self.counts = counts()
-        self._dtype = dtype
+        self._like = like
         self._exact = self._exact_names()
         self._gradients: dict[int, dict[str, Tensor]] = {}
         self._early: list[Arrived] = []
@@ -201,15 +202,20 @@ class Replica:
         return Feed(reader, numbers, self._converted)
 
     def _converted(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        if self._dtype == torch.float32:
+        if self._like.dtype == torch.float32:
             return batch
-        return {n: t.to(self._dtype) if t.is_floating_point() else t for n, t in batch.items()}
+        wide = self._like.dtype
+        return {n: t.to(wide) if t.is_floating_point() else t for n, t in batch.items()}
+
+    def _here(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """On the device of the stage."""
+        return {name: tensor.to(self._like.device) for name, tensor in tensors.items()}
 
     def _forward(self, number: int) -> None:
         plan = self._layout.train
         arrived, asked = self._inputs.take(number)
         with self.meter.measure(FORWARD_S):
-            made = self.stage.forward(micro_batch(plan, number), arrived, asked)
+            made = self.stage.forward(micro_batch(plan, number), self._here(arrived), asked)
         if not self._last:
             self._send_forward(number, made)
             return
@@ -218,7 +224,8 @@ class Replica:
 
     def _backward(self, number: int) -> None:
         with self.meter.measure(BACKWARD):
-            back, rows = self.stage.backward(number, self._gradients.pop(number, {}))
+            arrived = self._here(self._gradients.pop(number, {}))
+            back, rows = self.stage.backward(number, arrived)
         if self._stage > 0:
             self._send_back(number, back)
         with self.meter.measure(SEND):
@@ -230,7 +237,7 @@ class Replica:
     def _predict(self, number: int, counts: Counts) -> None:
         arrived, asked = self._inputs.take(number)
         with self.meter.measure(PREDICT):
-            made = self.stage.predict(number, arrived, asked)
+            made = self.stage.predict(number, self._here(arrived), asked)
         if self._last:
             counts.observe(made, made)
         else:
@@ -239,16 +246,21 @@ class Replica:
     def _send_forward(self, number: int, made: dict[str, Tensor]) -> None:
         with self.meter.measure(SEND):
             replica = self._routing.replica(self._stage + 1, number)
-            self.mesh.send_forward(replica, number, made, exact=self._exact)
+            self.mesh.send_forward(replica, number, _on_cpu(made), exact=self._exact)
 
     def _send_back(self, number: int, gradients: dict[str, Tensor]) -> None:
         with self.meter.measure(SEND):
-            self.mesh.send_back(self._routing.replica(self._stage - 1, number), number, gradients)
+            replica = self._routing.replica(self._stage - 1, number)
+            self.mesh.send_back(replica, number, _on_cpu(gradients))
 
     def _exact_names(self) -> tuple[str, ...]:
         """What carries no gradient is no activation: it keeps its precision."""
         after = self._layout.stages[self._stage].after
         return tuple(n for n in after.names if n not in after.gradients) if after else ()
+
+
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.cpu() for name, tensor in tensors.items()}
 
 
 def figures(replica: Replica) -> dict[str, Any]:
