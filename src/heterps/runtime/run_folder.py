@@ -13,10 +13,12 @@ key  lock      the run's secret; who coordinates it
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import platform
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -201,9 +203,10 @@ def _new_path(job: Job) -> Path:
 
 def _locked(folder: Path) -> IO[bytes]:
     file = (folder / LOCK).open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise InputError(str(folder), "is coordinated by another process already") from None
-    return file
+    for pause_s in (0.05, 0.2, 0.0):  # whoever looks if it is locked holds it for a moment
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        time.sleep(pause_s)
+    file.close()
+    raise InputError(str(folder), "is coordinated by another process already")
