@@ -1,0 +1,210 @@
+"""What a job can ask of a run, in real processes."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import safetensors.torch
+import torch
+
+from heterps.events import read_events
+from heterps.runtime.saved_model import load_dense, read_manifest
+from heterps.testing.runs import (
+    Outcome,
+    epochs_for,
+    make_data,
+    reference,
+    run,
+    saved_rows,
+    small_job,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+def few_steps(data, steps, model="ctrdnn", replicas=(1,), **changes):
+    job = small_job(data, model, replicas, **changes)
+    return small_job(data, model, replicas, **changes, workload__epochs=epochs_for(job, steps))
+
+
+def events(path, kind):
+    return [event for event in read_events(path / "events.jsonl") if event["kind"] == kind]
+
+
+def falls(losses):
+    part = len(losses) // 4
+    return sum(losses[-part:]) < 0.95 * sum(losses[:part])
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_a_stale_run_learns_and_records_no_more_staleness_than_allowed(data, tmp_path, staleness):
+    changes = {"workload__staleness": staleness, "workload__epochs": 3, "optimizer__lr": 0.1}
+    result, found = run(small_job(data, "two_emb", (2, 1), **changes), tmp_path / "run")
+    assert len(found.losses) == result.steps
+    assert falls(found.losses)
+    seen = {int(batches) for batches in events(tmp_path / "run", "progress")[-1]["staleness"]}
+    assert max(seen) <= staleness
+    assert seen != {0}
+
+
+def test_dense_weights_on_the_servers_learn(data, tmp_path):
+    changes = {"dense_sync": "server", "workload__epochs": 3, "optimizer__lr": 0.1}
+    _, found = run(small_job(data, "two_emb", (2, 1), **changes), tmp_path / "run")
+    assert falls(found.losses)
+    first = reference(few_steps(data, 1, "two_emb"))
+    assert not torch.equal(found.weights["out.weight"], first.weights["out.weight"])
+
+
+def test_an_encrypted_run_ends_where_one_process_does(data, tmp_path):
+    job = few_steps(data, 20, "two_emb", (3, 2), security={"encrypt": True}, servers__count=2)
+    _, found = run(job, tmp_path / "run")
+    expected = reference(job)
+    assert found.losses == pytest.approx(expected.losses, rel=1e-5)
+    assert found.distance(expected) < 1e-5
+
+
+def test_activations_in_bfloat16_stay_close(data, tmp_path):
+    job = few_steps(data, 20, "two_emb", (1, 2), wire={"activations": "bf16"})
+    _, found = run(job, tmp_path / "run")
+    expected = reference(job)
+    assert found.losses != expected.losses
+    assert found.losses == pytest.approx(expected.losses, rel=0.02)
+
+
+def with_weights(data):
+    """The click data with a weight of 0, 1 or 2 for each sample; its folder."""
+    for path in (make_data(data, "clicks") / "train").glob("*.parquet"):
+        table = pq.read_table(path)
+        weights = pa.array([float(row % 3) for row in range(table.num_rows)])
+        out = data / "weighted" / path.name
+        out.parent.mkdir(exist_ok=True)
+        pq.write_table(table.append_column("w", weights), out)
+    return {"data__train": str(data / "weighted/*.parquet"), "data__weight": "w"}
+
+
+def test_samples_count_by_their_weight(data, tmp_path):
+    plain = few_steps(data, 15, "two_emb")
+    job = few_steps(data, 15, "two_emb", (2, 1), **with_weights(data))
+    _, found = run(job, tmp_path / "run")
+    expected = reference(job)
+    assert found.losses == pytest.approx(expected.losses, rel=1e-5)
+    assert found.distance(expected) < 1e-5
+    assert found.losses[0] != pytest.approx(reference(plain).losses[0], rel=1e-3)
+
+
+def validating(data, **changes):
+    held = {"data__validation": str(make_data(data, "clicks") / "validation/*.parquet")}
+    return few_steps(data, 20, "two_emb", (2, 1), **held, **changes)
+
+
+def test_validation_comes_between_batches_and_changes_none(data, tmp_path):
+    result, found = run(validating(data, validation={"every": 6}), tmp_path / "run")
+    validated = events(tmp_path / "run", "validated")
+    assert [event["step"] for event in validated] == [6, 12, 18, 20]
+    assert found.distance(reference(few_steps(data, 20, "two_emb"))) < 1e-5
+    assert result.metrics == validated[-1]["metrics"]
+    assert not result.stopped_early
+
+
+def test_the_best_model_is_kept_with_its_metrics(data, tmp_path):
+    job = validating(data, validation={"every": 5, "metric": "logloss"}, optimizer__lr=1.0)
+    result, _ = run(job, tmp_path / "run")
+    validated = events(tmp_path / "run", "validated")
+    best = min(validated, key=lambda event: event["metrics"]["logloss"])
+    about = read_manifest(tmp_path / "run/best")
+    assert (about["step"], about["metrics"]) == (best["step"], best["metrics"])
+    assert result.best == best["metrics"]
+    model, kept = (load_dense(tmp_path / "run" / name) for name in ("model", "best"))
+    assert torch.equal(model["out.weight"], kept["out.weight"]) == (best["step"] == 20)
+
+
+def test_a_run_without_improvement_ends_early(data, tmp_path):
+    still = {"optimizer__lr": 0.0, "tables": {"default": {"lr": 0.0}}}
+    job = validating(data, validation={"every": 4, "patience": 2}, **still)
+    result, _ = run(job, tmp_path / "run")
+    assert result.stopped_early
+    assert result.steps == 12
+    assert read_manifest(tmp_path / "run/best")["step"] == 4
+
+
+def test_a_run_goes_on_from_an_earlier_one(data, tmp_path):
+    _, earlier = run(few_steps(data, 10, "two_emb", (2, 1)), tmp_path / "first")
+    job = few_steps(data, 10, "two_emb", (1, 2), servers__count=2)
+    warm = job.model_copy(update={"warm_start": str(tmp_path / "first")})
+    _, found = run(warm, tmp_path / "second")
+    expected = reference(job, start=earlier)
+    assert found.losses == pytest.approx(expected.losses, rel=1e-5)
+    assert found.distance(expected) < 1e-5
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_run_goes_on_from_a_file_of_weights(data, tmp_path, suffix):
+    job = few_steps(data, 5, "two_emb", (1, 1))
+    start = Outcome([], {n: w + 0.1 for n, w in reference(job).weights.items()}, {})
+    path = tmp_path / f"weights{suffix}"
+    save = torch.save if suffix == ".pt" else safetensors.torch.save_file
+    save(dict(start.weights), path)
+    _, found = run(job.model_copy(update={"warm_start": str(path)}), tmp_path / "run")
+    expected = reference(job, start=start)
+    assert found.losses == pytest.approx(expected.losses, rel=1e-5)
+    assert found.distance(expected) < 1e-5
+
+
+def test_clipping_bounds_what_a_batch_can_change(data, tmp_path):
+    steps, lr, clip = 5, 0.02, {"layer": 1e-3, "row": 1e-4}
+    changes = {"tables": {"default": {"rule": "sgd", "lr": 0.5}}, "optimizer__lr": lr}
+    _, found = run(
+        few_steps(data, steps, "two_emb", (2, 1), clip=clip, **changes), tmp_path / "run"
+    )
+    start = reference(few_steps(data, 1, "two_emb", optimizer__lr=0.0))
+    layers = {name.rpartition(".")[0] for name in found.weights}
+    moved = [
+        torch.cat(
+            [(w - start.weights[n]).flatten() for n, w in found.weights.items() if layer in n]
+        )
+        for layer in layers
+    ]
+    assert max(change.norm() for change in moved) <= steps * lr * clip["layer"] * 1.01
+    free = reference(few_steps(data, steps, "two_emb", **changes))
+    assert found.distance(free) > 1e-4
+
+
+def test_rows_are_clipped_in_each_micro_batch(data, tmp_path):
+    """One sample a micro-batch and one step: a row's change is at most that of its gradient."""
+    lr, clip = 0.5, 1e-4
+    table = {"default": {"rule": "sgd", "lr": lr, "initial": "zeros"}}
+    job = few_steps(data, 1, "two_emb", clip={"row": clip}, tables=table)
+    _, found = run(job, tmp_path / "run")
+    micro_batches = job.workload.micro_batches
+    for name, rows in found.rows.items():
+        norms = rows.values.norm(dim=1)
+        assert norms.max() <= lr * clip * micro_batches * 1.01, name
+        assert norms.max() > lr * clip * 0.5, name
+
+
+def test_a_schedule_that_has_ended_changes_nothing_more(data, tmp_path):
+    schedule = {"name": "sgd", "lr": 0.1, "schedule": {"kind": "linear", "total": 5}}
+    short, long = (
+        run(few_steps(data, steps, "two_emb", (1, 1), optimizer=schedule), tmp_path / str(steps))[1]
+        for steps in (5, 9)
+    )
+    assert all(torch.equal(short.weights[name], long.weights[name]) for name in short.weights)
+    for name, rows in short.rows.items():
+        later = long.rows[name]
+        same = later.values[torch.isin(later.ids, rows.ids)]
+        assert torch.equal(rows.values, same)
+
+
+def test_a_table_may_keep_its_rate_while_the_schedule_falls(data, tmp_path):
+    schedule = {"name": "sgd", "lr": 0.1, "schedule": {"kind": "linear", "total": 1}}
+    tables = {"default": {"scheduled": False}}
+    job = few_steps(data, 4, "two_emb", optimizer=schedule, tables=tables)
+    run(job, tmp_path / "run")
+    once = reference(few_steps(data, 1, "two_emb", optimizer__lr=0.1))
+    rows = saved_rows(tmp_path / "run/model/tables")["default"]
+    same = rows.values[torch.isin(rows.ids, once.rows["default"].ids)]
+    assert not torch.allclose(same, once.rows["default"].values, atol=1e-4)
