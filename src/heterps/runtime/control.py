@@ -87,7 +87,11 @@ class Line:
         self._ending = False
         self._lost: HeterPSError | None = None
         self._mesh = Mesh(_key(key), generation, (0, number), encrypt=encrypt, wake=self._own_wake)
-        self._mesh.connect({_COORDINATOR: address})
+        try:
+            self._mesh.connect({_COORDINATOR: address})
+        except HeterPSError:
+            self._mesh.close(failed=True)
+            raise
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
         self._thread.start()
 
