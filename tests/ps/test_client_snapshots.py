@@ -168,3 +168,35 @@ def _save(client, path, problems) -> None:
         client.save(path)
     except HeterPSError as error:
         problems.append(error)
+
+
+def test_what_was_captured_is_saved_whatever_changes_meanwhile(tmp_path):
+    start = np.ones((2, 3), np.float32)
+    with serving(tmp_path, 2) as client:
+        table = client.create_table("t", SPEC)
+        tensor = client.create_tensor("w", start, DenseSpec(rule="adam", lr=0.1))
+        train(table, 0, 2)
+        rows, weights = table.pull(IDS), tensor.pull()
+        client.capture()
+        train(table, 2, 3)
+        tensor.push(start)
+        client.save(tmp_path / "snapshot")
+        client.save(tmp_path / "later")
+        client.load(tmp_path / "snapshot")
+        np.testing.assert_array_equal(table.pull(IDS), rows)
+        np.testing.assert_array_equal(tensor.pull(), weights)
+        assert table.step == 2
+        client.load(tmp_path / "later")
+        assert table.step == 5
+
+
+def test_a_capture_that_nobody_saves_is_given_up_by_the_next(tmp_path):
+    with serving(tmp_path, 1) as client:
+        table = client.create_table("t", SPEC)
+        train(table, 0, 1)
+        client.capture()
+        train(table, 1, 1)
+        client.capture()
+        client.save(tmp_path / "snapshot")
+        client.load(tmp_path / "snapshot")
+        assert table.step == 2

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from heterps.errors import ServerError
-from heterps.ps.dense import DenseTensor
+from heterps.ps.dense import CapturedTensor, DenseTensor
 from heterps.ps.requests import Answer, Request
 from heterps.ps.service import Hosted, Outcome, Service, as_document, make_table
 from heterps.ps.snapshots import open_snapshot
+
+CAPTURED = "captured"  # in place of a folder: held, and not written anywhere yet
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._done: deque[_Job] = deque()
         self._unconcluded: tuple[str, list[Hosted]] = ("", [])
+        self._captured: dict[str, CapturedTensor] = {}
         self.handle = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     @property
@@ -56,6 +59,26 @@ class Background:
         self._job = _Job(request)
         self._thread = threading.Thread(target=self._run, args=(self._job, chosen))
         self._thread.start()
+
+    def capture(self, request: Request) -> None:
+        """Holds on to what is there now; the next save writes that."""
+        if self._job is not None:
+            raise ServerError(f"a {self._job.request.verb} is under way already")
+        self._give_up_unconcluded()
+        chosen, begun = self._chosen(request), []
+        base = request.header.fields.get("base")
+        delta_of = open_snapshot(base) if isinstance(base, str) else None
+        try:
+            for hosted in chosen.tables.values():
+                hosted.table.begin_save(delta_of)
+                begun.append(hosted)
+            captured = {name: tensor.capture() for name, tensor in chosen.tensors.items()}
+        except Exception:
+            for hosted in begun:
+                hosted.table.conclude_save(None)
+            raise
+        self._captured = captured
+        self._unconcluded = (CAPTURED, begun)
 
     def takes_over(self, request: Request) -> bool:
         """Whether this is the call under way, sent again: the answer then goes to the resender."""
@@ -120,7 +143,11 @@ class Background:
         """Writes the parts of this shard, and gives their entries of the manifest."""
         folder, base = request.text("folder"), request.header.fields.get("base")
         delta_of = open_snapshot(base) if isinstance(base, str) else None
-        self._give_up_unconcluded()
+        captured, self._captured = self._captured, {}
+        if self._unconcluded[0] == CAPTURED:
+            self._unconcluded = ("", [])
+        else:
+            self._give_up_unconcluded()
         entries: list[dict[str, Any]] = []
         written: list[Hosted] = []
         shard, shards = self._service.shard, self._service.shards
@@ -128,10 +155,13 @@ class Background:
             for name, hosted in chosen.tables.items():
                 entries.append(hosted.table.save_part(folder, name, shard, shards, delta_of))
                 written.append(hosted)
-            tensors = [tensor.save_part(folder, name) for name, tensor in chosen.tensors.items()]
+            tensors = [
+                tensor.save_part(folder, name, captured.get(name))
+                for name, tensor in chosen.tensors.items()
+            ]
         except Exception:
-            for hosted in written:
-                hosted.table.conclude_save(None)
+            for hosted in chosen.tables.values():
+                hosted.table.give_up_save()
             raise
         self._unconcluded = (folder, written)
         return as_document({"tables": entries, "tensors": tensors})
@@ -139,7 +169,7 @@ class Background:
     def _give_up_unconcluded(self) -> None:
         """The client of the last save may have died before it said what became of it."""
         _, tables = self._unconcluded
-        self._unconcluded = ("", [])
+        self._unconcluded, self._captured = ("", []), {}
         for hosted in tables:
             hosted.table.conclude_save(None)
 

@@ -108,6 +108,15 @@ class Client:
         tensor.create(values, spec)
         return tensor
 
+    def capture(
+        self, names: Sequence[str] | None = None, delta_of: str | Path | None = None
+    ) -> None:
+        """Has every server hold on to what it has now. The ``save`` that follows, with the same
+        arguments, writes that, whatever changes meanwhile.
+        """
+        base = None if delta_of is None else str(Path(delta_of).absolute())
+        self.everywhere("capture", {"names": names, "base": base}).result()
+
     def save(
         self,
         path: str | Path,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,14 @@ from heterps.ps import _native
 from heterps.ps.arrays import floats_of, out_of, rows_of
 from heterps.ps.rules import Rule, make_rule
 from heterps.ps.snapshots import open_snapshot, write_tensor
+
+
+class CapturedTensor(NamedTuple):
+    """Values, rule state and step of one moment."""
+
+    step: int
+    values: npt.NDArray[np.float32]
+    state: npt.NDArray[np.float32]
 
 
 class DenseTensor:
@@ -67,16 +75,25 @@ class DenseTensor:
         """How many pushes there have been."""
         return int(self._store.step)
 
-    def save_part(self, folder: str | os.PathLike[str], name: str) -> dict[str, Any]:
-        """Write the tensor into a snapshot; the entry to publish."""
+    def save_part(
+        self,
+        folder: str | os.PathLike[str],
+        name: str,
+        captured: CapturedTensor | None = None,
+    ) -> dict[str, Any]:
+        """Write the tensor into a snapshot, as it is or was captured; the entry to publish."""
         settings = self._settings()
+        return write_tensor(folder, name, settings, *(captured or self.capture()))
+
+    def capture(self) -> CapturedTensor:
+        """A copy as of one push."""
         values = np.empty(self._matrix, np.float32)
-        state = np.empty((self._matrix[0], settings["state_width"]), np.float32)
+        width = self.rule.state_width(self._matrix[1])
+        state = np.empty((self._matrix[0], width), np.float32)
         with self._changing:
             self._store.pull(values)
             self._store.read_state(state)
-            step = self.step
-        return write_tensor(folder, name, settings, step, values, state)
+            return CapturedTensor(self.step, values, state)
 
     def load(self, path: str | os.PathLike[str], name: str) -> None:
         """Take values, state, step and learning rate from a snapshot."""

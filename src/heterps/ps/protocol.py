@@ -23,7 +23,7 @@ PATIENT = frozenset({"save", "load"})
 # What changes something, and so must not be done twice when it is sent again.
 ONCE = PATIENT | {
     *("push", "announce", "accumulate", "dense_push"),
-    *("set_lr", "set_committed", "conclude", "advance"),
+    *("set_lr", "set_committed", "capture", "conclude", "advance"),
 }
 
 # Rows and gradients on the wire: what a client may ask for, and the name in frames.

@@ -179,6 +179,8 @@ class Server:
                 return as_document(self._stats())
             case "advance":
                 self._advance(request.integer("generation"))
+            case "capture":
+                self._background.capture(request)
             case "conclude":
                 self._background.conclude(request)
             case verb if verb in PATIENT:

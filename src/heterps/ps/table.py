@@ -65,6 +65,7 @@ class SparseTable:
         self._saving = threading.Lock()
         self._last: tuple[str, int] | None = None  # the last snapshot and the step it was taken at
         self._capture: Any = None
+        self._begun = False  # captured, and yet to be written
         self._closed = False
         with _failures():
             self._store = self._open_store(
@@ -197,21 +198,41 @@ class SparseTable:
         """Write this shard's rows into a snapshot that others write to as well.
 
         Gives the entry to publish; ``conclude_save`` must follow, before another save can begin.
+        After ``begin_save`` it is the rows of that moment that are written.
         """
         buckets = buckets_of(shard, shards)
-        if not self._saving.acquire(blocking=False):
-            raise SnapshotError(folder, "this table is being saved already")
+        if not self._begun:
+            self.begin_save(delta_of)
+        self._begun = False
         try:
             with self._failures():
-                self._capture = self._store.capture(self._since(delta_of))
                 return write_table(folder, name, self._settings(), self._capture, buckets)
         except BaseException:
             self.conclude_save(None)
             raise
 
+    def begin_save(self, delta_of: Snapshot | None = None) -> None:
+        """Holds on to the rows as they are now, for ``save_part`` to write: what is about to change
+        is copied first. Returns at once."""
+        if not self._saving.acquire(blocking=False):
+            raise SnapshotError("table", "is being saved already")
+        try:
+            with self._failures():
+                self._capture = self._store.capture(self._since(delta_of))
+        except BaseException:
+            self._saving.release()
+            raise
+        self._begun = True
+
+    def give_up_save(self) -> None:
+        """The same as ``conclude_save(None)``, also where none has begun."""
+        if self._saving.locked():
+            self.conclude_save(None)
+
     def conclude_save(self, identity: str | None) -> None:
         """The snapshot was published under this identity, or (None) it was not."""
         capture, self._capture = self._capture, None
+        self._begun = False
         if capture is not None:
             capture.finish(identity is not None)
             if identity is not None:
