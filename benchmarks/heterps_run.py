@@ -1,0 +1,104 @@
+"""HeterPS on the training benchmark: whole runs of `heterps train`, as a person would start them.
+
+A run reads its samples from Parquet and has a coordinator, a worker per stage and a parameter
+server, each a process. It passes over the data twice; the second pass is what counts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterps.data.criteo import DENSE, SPARSE
+from heterps.events import read_events
+
+HIDDEN = [400, 400, 400]
+LAYERS = 2 + 2 * len(HIDDEN) + 2  # embedding, concat; linear and ReLU; out, loss
+LIMIT_S = 600
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the model is cut and spread: ``threads`` of each stage, the first layer of each."""
+
+    threads: tuple[int, ...]
+    cuts: tuple[int, ...] = (0,)
+    micro_batches: int = 1
+
+
+ONE_STAGE = Shape(threads=(2,))
+# The first stage looks up and goes through the first of the three large layers.
+TWO_STAGES = Shape(threads=(1, 1), cuts=(0, 4), micro_batches=8)
+SHAPES = {1: ONE_STAGE, 2: TWO_STAGES}
+
+
+def heterps_samples_per_s(
+    batch: int, staleness: int, stages: int, data: Path, *, shape: Shape | None = None
+) -> dict[str, Any]:
+    """One run on the Parquet file ``data``: samples per second and mean loss of the second pass.
+
+    Raises RuntimeError with what the run said when it fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="heterps-bench-") as folder:
+        job, run = Path(folder) / "job.json", Path(folder) / "run"
+        job.write_text(json.dumps(job_document(batch, staleness, shape or SHAPES[stages], data)))
+        command = [sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip() or done.stdout.strip())
+        return second_pass(run / "events.jsonl")
+
+
+def job_document(batch: int, staleness: int, shape: Shape, data: Path) -> dict[str, Any]:
+    ends = [*shape.cuts[1:], LAYERS]
+    names = [f"stage{number}" for number in range(len(shape.threads))]
+    return {
+        "model": {"zoo": "ctrdnn", "args": {"hidden": HIDDEN, "norm": False}},
+        "data": {
+            "train": str(data.resolve()),
+            "label": "label",
+            "dense": list(DENSE),
+            "sparse": list(SPARSE),
+        },
+        "tables": {"default": {"dim": 16, "rule": "rowwise_adagrad", "lr": 0.05}},
+        "optimizer": {"name": "adam", "lr": 0.001},
+        "workload": {
+            "batch_size": batch,
+            "micro_batches": shape.micro_batches,
+            "epochs": 2,
+            "staleness": staleness,
+        },
+        "cluster": {
+            "types": [
+                {"name": name, "device": "cpu", "threads": threads, "price_per_hour": 0, "limit": 1}
+                for name, threads in zip(names, shape.threads, strict=True)
+            ]
+        },
+        "plan": {
+            "stages": [
+                {"first": first, "last": end - 1, "type": name, "units": 1}
+                for first, end, name in zip(shape.cuts, ends, names, strict=True)
+            ]
+        },
+        "servers": {"count": 1, "type": names[0]},
+        "seed": 0,
+    }
+
+
+def second_pass(events: Path) -> dict[str, Any]:
+    """The last event of progress has the pace since the second pass began: workers report four
+    times a second, and it is counted from report to report."""
+    progress = [event for event in read_events(events) if event["kind"] == "progress"]
+    steps = progress[-1]["steps"] // 2
+    losses = [loss for event in progress for loss in event["losses"]][steps:]
+    return {
+        "samples_per_s": progress[-1]["samples_per_s"],
+        "loss": sum(losses) / len(losses),
+        "busy": progress[-1]["busy"],
+        "stages": progress[-1]["stages"],
+    }
