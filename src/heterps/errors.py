@@ -133,9 +133,11 @@ class WorkerLostError(HeterPSError):
 
 
 class ProcessError(HeterPSError):
-    """A process did not start, or ended when it should not have."""
+    """A process did not start, or ended when it should not have. ``kind`` says how it was seen:
+    ``ended``, ``frozen``, ``stuck``, ``lost``, or ``wrong`` where the process says so itself."""
 
-    def __init__(self, name: str, problem: str) -> None:
+    def __init__(self, name: str, problem: str, kind: str = "wrong") -> None:
         super().__init__(f"process '{name}' {problem}")
         self.name = name
         self.problem = problem
+        self.kind = kind

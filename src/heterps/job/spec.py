@@ -16,8 +16,10 @@ from heterps.job.resources import Cluster
 from heterps.job.training import (
     ClipSpec,
     OptimizerSpec,
+    RecoverySpec,
     SecuritySpec,
     ServersSpec,
+    SnapshotSpec,
     TableEntry,
     ValidationSpec,
     WireSpec,
@@ -77,6 +79,8 @@ class Job(Record):
     engine: Annotated[Literal["local"], one_of("local")] = "local"
     wire: WireSpec = WireSpec()
     clip: ClipSpec = ClipSpec()
+    snapshot: SnapshotSpec = SnapshotSpec()
+    recovery: RecoverySpec = RecoverySpec()
     security: SecuritySpec = SecuritySpec()
     dtype: Annotated[Literal["float32", "float64"], one_of("float32", "float64")] = "float32"
     warm_start: Text | None = None

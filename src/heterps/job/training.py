@@ -143,5 +143,21 @@ class ClipSpec(Record):
                 raise refuse("expected more than 0; leave it out for no clipping", name)
 
 
+class SnapshotSpec(Record):
+    """One ``every_s`` seconds, and one ``every`` so many batches if that is said; the last ``keep``
+    are kept. 0 seconds: none by time.
+    """
+
+    every_s: Amount = 60.0
+    every: Positive | None = None
+    keep: Positive = 3
+
+
+class RecoverySpec(Record):
+    """How often a run may fail in a row, without getting any further, before it is given up."""
+
+    retries: Count = 3
+
+
 class SecuritySpec(Record):
     encrypt: Flag = False

@@ -230,6 +230,16 @@ class Snapshot:
         arrays = read_tensors(check_seal(self.path, entry["file"]))
         return arrays["values"], arrays["state"], entry["step"], entry["settings"]
 
+    def verify(self) -> None:
+        """Look at every file of this snapshot and its bases. Raises SnapshotError."""
+        for snapshot in self.chain():
+            for name, parts in snapshot.tables.items():
+                for part in parts:
+                    for sealed in [*part["files"], *([part["extra"]] if part["extra"] else [])]:
+                        check_seal(snapshot.path / name, sealed)
+            for entry in snapshot.tensors.values():
+                check_seal(snapshot.path, entry["file"])
+
     def chain(self) -> list[Snapshot]:
         """From the first base to this one."""
         return [*(self.base.chain() if self.base else []), self]

@@ -6,18 +6,20 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
-from heterps.errors import HeterPSError, InputError, ProcessError, ServerError, WorkerLostError
+from heterps.errors import HeterPSError, InputError, ProcessError, WorkerLostError
 from heterps.ps.client import Client
 from heterps.ps.processes import FOLDER, clear_registrations, registration_path, registrations
 from heterps.runtime.building import table_spec
 from heterps.runtime.control import Desk, Message
 from heterps.runtime.engines.base import Engine, Handle, ProcessSpec
+from heterps.runtime.failure import FROZEN_S
 from heterps.runtime.prepare import Setup
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.saved_model import TABLES, save_dense
@@ -55,7 +57,10 @@ class Coordinator:
         self._servers: list[Handle] = []
         self._desk = Desk(folder.key, generation, encrypt=self._encrypt)
         self._closing = ExitStack()
-        self.beats: dict[int, tuple[float, int]] = {}  # when each was last heard, and its progress
+        self._beats: dict[int, _Beat] = {}
+        self._pings = _Pings()
+        self._watching = False
+        self._progressed = 0.0  # when any worker last got on
 
     @property
     def names(self) -> list[str]:
@@ -73,6 +78,7 @@ class Coordinator:
         self.client = self._connect_to_servers()
         self._await_beats()
         self._introduce()
+        self._watching = True
 
     def __enter__(self) -> Self:
         return self
@@ -125,7 +131,7 @@ class Coordinator:
         answers = []
         for message in messages:
             if message.kind == "beat":
-                self.beats[message.sender] = (time.monotonic(), message.fields["progress"])
+                self._beat(message)
             elif message.kind == "progress":
                 self._hear(message.sender, message.fields)
             elif message.kind == "failed":
@@ -136,26 +142,31 @@ class Coordinator:
         return answers
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Gives every worker the weights of its layers."""
+        """Gives every worker the weights of its layers, and the optimizer's state of each."""
         for worker, (stage, _) in enumerate(self._layout.workers):
             own = self._layout.stages[stage]
-            chain = self._setup.chain.slice(own.first, own.last)
-            part = {name: state[name] for name in chain.state_dict()}
+            names = tuple(f"{name}." for name in self._setup.chain.names[own.first : own.last + 1])
+            part = {
+                name: tensor
+                for name, tensor in state.items()
+                if name.removeprefix("optimizer/").startswith(names)
+            }
             self._tell(worker, "load", {}, part)
         self.gather("loaded", _START_S)
 
     def save(self, name: str, about: Mapping[str, Any]) -> None:
         """The model as it is between two segments, as ``name`` in the run folder."""
+        weights = {n: t for n, t in self.state().items() if not n.startswith("optimizer/")}
         with self._folder.saving(name, about) as folder:
-            save_dense(folder, self.weights())
+            save_dense(folder, weights)
             self.client.save(folder / TABLES, list(self._setup.chain.tables))
 
-    def weights(self) -> dict[str, Tensor]:
-        """Of all layers, by their names."""
+    def state(self) -> dict[str, Tensor]:
+        """Of all layers, by their names: weights, and what optimizers keep."""
         first = [n for n, (_, replica) in enumerate(self._layout.workers) if replica == 0]
         for worker in first:
-            self._tell(worker, "weights")
-        answers = self.gather_from(first, "weights", _START_S)
+            self._tell(worker, "state")
+        answers = self.gather_from(first, "state", _START_S)
         return {name: t for answer in answers.values() for name, t in answer.tensors.items()}
 
     def _start_servers(self) -> None:
@@ -205,10 +216,10 @@ class Coordinator:
     def _await_beats(self) -> None:
         """Until every worker has been heard of."""
         deadline = time.monotonic() + _START_S
-        while len(self.beats) < len(self._handles):
+        while len(self._beats) < len(self._handles):
             self.receive(_LOOK_S)
             if time.monotonic() > deadline:
-                late = next(n for n in range(len(self._handles)) if n not in self.beats)
+                late = next(n for n in range(len(self._handles)) if n not in self._beats)
                 raise ProcessError(self.names[late], f"did not start in {_START_S:g} s")
 
     def _introduce(self) -> None:
@@ -242,10 +253,40 @@ class Coordinator:
         except WorkerLostError as error:
             raise self._reason(None, error) from None
 
+    def expect_progress(self, within_s: float) -> None:
+        """Raises ProcessError when no worker has got on for so long."""
+        silent = time.monotonic() - self._progressed
+        if silent > within_s:
+            late = min(self._beats, key=lambda worker: self._beats[worker].progressed)
+            problem = f"makes no progress, nor does any other, for {silent:.0f} s"
+            raise ProcessError(self.names[late], problem, "stuck")
+
+    def begin_work(self) -> None:
+        """Progress is expected from now on."""
+        self._progressed = time.monotonic()
+
+    def _beat(self, message: Message) -> None:
+        now, progress = time.monotonic(), int(message.fields["progress"])
+        last = self._beats.get(message.sender)
+        if last is None or progress != last.progress:
+            self._progressed = now
+        progressed = last.progressed if last and last.progress == progress else now
+        self._beats[message.sender] = _Beat(now, progress, progressed)
+
     def _look_after(self) -> None:
+        """Raises for a process that has ended or gives no sign of life."""
         for name, handle in [*zip(self.names, self._handles, strict=False), *self._named_servers()]:
             if handle.poll() is not None:
-                raise self._reason(None, ProcessError(name, f"ended: {handle.last_words()}"))
+                problem = f"ended: {handle.last_words()}"
+                raise self._reason(None, ProcessError(name, problem, "ended"))
+        if not self._watching:
+            return
+        now = time.monotonic()
+        for worker, beat in self._beats.items():
+            if now - beat.heard > FROZEN_S:
+                problem = f"gives no sign of life for {now - beat.heard:.1f} s"
+                raise ProcessError(self.names[worker], problem, "frozen")
+        self._pings.look(self.client, now)
 
     def _named_servers(self) -> list[tuple[str, Handle]]:
         return [(handle.spec.name, handle) for handle in self._servers]
@@ -258,7 +299,7 @@ class Coordinator:
         while (worst is None or worst.fields["follows"]) and time.monotonic() < deadline:
             for name, handle in self._named_servers():
                 if handle.poll() is not None:
-                    return ServerError(f"{name} ended: {handle.last_words()}")
+                    return ProcessError(name, f"ended: {handle.last_words()}", "ended")
             try:
                 messages = self._desk.receive(_LOOK_S)
             except WorkerLostError as error:
@@ -276,14 +317,16 @@ class Coordinator:
         if failed.fields["input"]:
             where, _, said = problem.partition(": ")
             return InputError(where, f"{said} ({self.names[failed.sender]})")
-        return ProcessError(self.names[failed.sender], f"failed: {problem} (traceback: {path})")
+        kind = "lost" if failed.fields["follows"] else "wrong"
+        problem = f"failed: {problem} (traceback: {path})"
+        return ProcessError(self.names[failed.sender], problem, kind)
 
     def _gone(self, seen: HeterPSError | None) -> HeterPSError:
         for name, handle in zip(self.names, self._handles, strict=False):
             if handle.poll() is not None:
-                return ProcessError(name, f"ended: {handle.last_words()}")
+                return ProcessError(name, f"ended: {handle.last_words()}", "ended")
         if isinstance(seen, WorkerLostError):
-            return ProcessError(self.names[seen.replica], f"was lost: {seen.problem}")
+            return ProcessError(self.names[seen.replica], f"was lost: {seen.problem}", "lost")
         assert seen is not None
         return seen
 
@@ -293,6 +336,33 @@ class Coordinator:
             if time.monotonic() > deadline:
                 return
             time.sleep(0.01)
+
+
+class _Beat(NamedTuple):
+    """When a worker was last heard, how far it had got, and when it got there."""
+
+    heard: float
+    progress: int
+    progressed: float
+
+
+class _Pings:
+    """Whether the parameter servers answer, asked now and then without waiting for it."""
+
+    def __init__(self) -> None:
+        self._asked: Future[list[Any]] | None = None
+        self._next = 0.0
+
+    def look(self, client: Client, now: float) -> None:
+        if self._asked is not None and self._asked.done():
+            asked, self._asked = self._asked, None
+            error = asked.exception()
+            if error is not None:
+                problem = f"gives no sign of life: {error}"
+                raise ProcessError("server", problem, "frozen") from None
+        if self._asked is None and now >= self._next:
+            self._next = now + 1.0
+            self._asked = client.everywhere("ping", {}, timeout_s=FROZEN_S)
 
 
 class _sockets:  # noqa: N801 - a context manager in all but looks

@@ -19,6 +19,7 @@ from heterps.models.chain import Chain
 from heterps.runtime.optimizers import clip_layers, set_learning_rate
 
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
+_STATE = "optimizer/"
 Factor = Callable[[int], float]  # of the learning rate in a batch
 
 
@@ -41,6 +42,14 @@ class DenseUpdate(ABC):
     @abstractmethod
     def step(self, batch: int) -> None:
         """Changes the weights."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next step depends on beside the weights: ``optimizer/<weight>/<key>``."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Takes over what ``state`` gave, here or in another plan; the weights are loaded."""
+        return
 
 
 class SummedUpdate(DenseUpdate):
@@ -82,6 +91,28 @@ class SummedUpdate(DenseUpdate):
             set_learning_rate(self.optimizer, lr * self._factor(batch))
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
+
+    def state(self) -> dict[str, Tensor]:
+        if self.optimizer is None:
+            return {}
+        return {
+            f"{_STATE}{name}/{key}": value
+            for name, weight in self._chain.named_parameters()
+            for key, value in self.optimizer.state.get(weight, {}).items()
+            if isinstance(value, Tensor)
+        }
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        if self.optimizer is None:
+            return
+        self.optimizer.state.clear()
+        for name, weight in self._chain.named_parameters():
+            start = f"{_STATE}{name}/"
+            own = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
+            if own:
+                # A scalar such as the step stays where torch keeps it.
+                placed = {k: v.to(weight.device) if v.dim() else v for k, v in own.items()}
+                self.optimizer.state[weight] = {k: v.clone() for k, v in placed.items()}
 
 
 class RemoteWeight(Protocol):
@@ -127,6 +158,9 @@ class ServerUpdate(DenseUpdate):
                 self._weights[name].push(gradient, self._lr * self._factor(batch))
         self.refresh()
         self._chain.zero_grad(set_to_none=False)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.refresh()
 
     def refresh(self) -> None:
         """Takes over what the servers have."""

@@ -133,6 +133,15 @@ class Stage:
     def step(self, batch: int) -> None:
         self._update.step(batch)
 
+    def state(self) -> dict[str, Tensor]:
+        """Weights by name, and what the next step depends on beside them."""
+        return {**self.chain.state_dict(), **self._update.state()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Takes its own part of the state of a whole model."""
+        self.chain.load_state_dict({name: state[name] for name in self.chain.state_dict()})
+        self._update.load_state(state)
+
     def predict(self, number: int, arrived: Batch, asked: Mapping[str, Asked]) -> dict[str, Tensor]:
         """Forward alone with the weights as they are: what goes on, or all that the last stage
         has and makes. Leaves no trace."""

@@ -118,15 +118,13 @@ class Worker:
         self._line.send("connected")
 
     def _do_load(self, command: Message) -> None:
-        """Takes weights by the names that this stage has."""
-        chain = self._at_work.stage.chain
-        state = {name: command.tensors[name] for name in chain.state_dict()}
-        chain.load_state_dict(state)
+        """Takes weights, and the optimizer's state if it comes along."""
+        self._at_work.stage.load_state(command.tensors)
         self._line.send("loaded")
 
-    def _do_weights(self, command: Message) -> None:
-        state = self._at_work.stage.chain.state_dict()
-        self._line.send("weights", tensors={n: t.detach().cpu().clone() for n, t in state.items()})
+    def _do_state(self, command: Message) -> None:
+        state = self._at_work.stage.state()
+        self._line.send("state", tensors={n: t.detach().cpu().clone() for n, t in state.items()})
 
     def _do_train(self, command: Message) -> None:
         self._segment = Segment(command.fields["end"], command.fields["closed"])
