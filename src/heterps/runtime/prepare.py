@@ -6,6 +6,7 @@ Raises InputError, whose path names the field, for what does not.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -179,19 +180,32 @@ def _check_layers(problem: Problem, chain: Chain) -> None:
 
 def _check(job: Job, stages: Sequence[StageLayout]) -> None:
     types = {entry.name: entry for entry in job.cluster.types}
-    for number, stage in enumerate(stages):
+    for stage in stages:
         _check_device(types[stage.type])
-        m = job.workload.micro_batches
-        if stage.units > m and job.workload.staleness == 0:
-            raise InputError(
-                f"plan.stages[{number}].units",
-                f"{stage.units} replicas share {m} micro-batches of a batch, so some would idle: "
-                f"set workload.micro_batches to {stage.units} or more, or use a staleness",
-            )
+    _check_units(job, stages)
     if job.dense_sync == "server" and job.optimizer.name not in _SERVER_OPTIMIZERS:
         known = ", ".join(_SERVER_OPTIMIZERS)
         problem = f"the parameter servers, which dense_sync names, have no {job.optimizer.name}"
         raise InputError("optimizer.name", f"{problem} (they have: {known})")
+
+
+def _check_units(job: Job, stages: Sequence[StageLayout]) -> None:
+    limits = {entry.name: entry.limit for entry in job.cluster.types}
+    m = job.workload.micro_batches
+    own = job.servers
+    used: Counter[str] = Counter({own.type: own.count} if own.type is not None else {})
+    for number, stage in enumerate(stages):
+        where = f"plan.stages[{number}].units"
+        used[stage.type] += stage.units
+        if used[stage.type] > limits[stage.type]:
+            total = f"{used[stage.type]} units of '{stage.type}', servers included"
+            raise InputError(where, f"make {total}, more than its limit of {limits[stage.type]}")
+        if stage.units > m and job.workload.staleness == 0:
+            raise InputError(
+                where,
+                f"{stage.units} replicas share {m} micro-batches of a batch, so some would idle: "
+                f"set workload.micro_batches to {stage.units} or more, or use a staleness",
+            )
 
 
 def _check_device(entry: ResourceType) -> None:
