@@ -31,6 +31,7 @@ from heterps.runtime.building import build_model
 from heterps.runtime.layout import MIN_LANES, Layout, StageLayout
 from heterps.runtime.metrics import chosen_metric, task_of
 from heterps.runtime.stage import Cut
+from heterps.runtime.warm_start import read_warm_start
 
 _SAMPLES_TO_TRACE = 64
 # What the parameter servers can do that an optimizer of dense weights does.
@@ -85,6 +86,7 @@ def prepare(job: Job, plan: Mapping[str, Any] | None = None, method: str = "auto
         raise InputError("data", "is missing: say what to train on")
     chain = build_model(job)
     job.tables_of(chain.tables)
+    read_warm_start(job, chain.state_dict(), chain.tables)
     binary = task_of(chain) == "binary"
     data = Dataset.open(job.data, "train", job.folder, binary=binary)
     job = job.with_samples(data.samples)

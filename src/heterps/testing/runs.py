@@ -133,7 +133,7 @@ def document(folder: Path, model: str, *, rows: int = _ROWS) -> dict[str, Any]:
     }
 
 
-def small_job(folder: Path, model: str, replicas: Sequence[int] = (1,), **changes: Any) -> Job:
+def small_job(folder: Path, model: str, replicas: Sequence[int] = (1,), /, **changes: Any) -> Job:
     """A job with as many stages as ``replicas`` names, cut evenly. ``changes`` by field, with two
     underscores for a point: ``workload__epochs=2``."""
     job = document(folder, model)

@@ -1,0 +1,83 @@
+"""Weights and rows that a run starts from, instead of the model's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import NamedTuple
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from heterps.errors import InputError, SnapshotError
+from heterps.job.spec import Job
+from heterps.ps.snapshots import open_snapshot
+from heterps.runtime.run_folder import MODEL
+from heterps.runtime.saved_model import TABLES, load_dense
+
+
+class WarmStart(NamedTuple):
+    """Weights by name, and where the snapshot of the tables is, if there is one."""
+
+    weights: dict[str, Tensor]
+    tables: Path | None
+
+
+def read_warm_start(
+    job: Job, own: Mapping[str, Tensor], tables: Mapping[str, int]
+) -> WarmStart | None:
+    """What the job's ``warm_start`` names, for a model with the weights ``own`` and ``tables`` of
+    these widths: a run folder, or a file of weights that ``torch.save`` or safetensors wrote.
+    Raises InputError for what cannot be read, or does not fit.
+    """
+    if job.warm_start is None:
+        return None
+    source = Path(job.path(job.warm_start))
+    if source.is_dir():
+        found = _of_run(source / MODEL, tables)
+    else:
+        found = WarmStart(_of_file(source), None)
+    _check(own, found.weights, job.warm_start)
+    return WarmStart({name: found.weights[name].to(own[name].dtype) for name in own}, found.tables)
+
+
+def _of_run(model: Path, tables: Mapping[str, int]) -> WarmStart:
+    try:
+        weights = load_dense(model)
+        held = open_snapshot(model / TABLES).tables
+    except SnapshotError as error:
+        raise InputError("warm_start", str(error)) from None
+    for name, dim in tables.items():
+        if name not in held:
+            raise InputError("warm_start", f"{model} has no table '{name}'")
+        saved = held[name][0]["settings"]["dim"]
+        if saved != dim:
+            problem = f"table '{name}' of {model} has rows of {saved}, the model's of {dim}"
+            raise InputError("warm_start", problem)
+    return WarmStart(weights, model / TABLES)
+
+
+def _of_file(source: Path) -> dict[str, Tensor]:
+    try:
+        if source.suffix == ".safetensors":
+            return safetensors.torch.load_file(source)
+        state = torch.load(source, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, UnpicklingError, SafetensorError) as error:
+        problem = f"cannot be read ({(str(error).splitlines() or ['?'])[0]})"
+        raise InputError("warm_start", f"{source} {problem}") from None
+    if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
+        raise InputError("warm_start", f"{source} holds no state_dict: names and tensors")
+    return state
+
+
+def _check(own: Mapping[str, Tensor], state: Mapping[str, Tensor], given: str) -> None:
+    for name, weight in own.items():
+        if name not in state:
+            raise InputError("warm_start", f"{given} has no weights '{name}'")
+        if state[name].shape != weight.shape:
+            found, wanted = list(state[name].shape), list(weight.shape)
+            problem = f"'{name}' of {given} has the shape {found}, the model's {wanted}"
+            raise InputError("warm_start", problem)
