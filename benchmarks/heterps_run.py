@@ -7,19 +7,18 @@ server, each a process. It passes over the data twice; the second pass is what c
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commands import output_of
 from heterps.data.criteo import DENSE, SPARSE
 from heterps.events import read_events
 
 HIDDEN = [400, 400, 400]
 LAYERS = 2 + 2 * len(HIDDEN) + 2  # embedding, concat; linear and ReLU; out, loss
-LIMIT_S = 600
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,7 @@ def heterps_samples_per_s(
         job, run = Path(folder) / "job.json", Path(folder) / "run"
         job.write_text(json.dumps(job_document(batch, staleness, shape or SHAPES[stages], data)))
         command = [sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        if done.returncode:
-            raise RuntimeError(done.stderr.strip() or done.stdout.strip())
+        output_of(command)
         return second_pass(run / "events.jsonl")
 
 

@@ -3,8 +3,9 @@
 #
 #     benchmarks/peers/install.sh [torchrec] [tensorflow] [paddle]
 #
-# One per framework, under build/peers (plain torch runs in ours); what is there already is left as it is. A framework that
-# can't be installed is skipped with a line that says why, and the benchmark leaves it out.
+# One per framework, under build/peers (plain torch runs in ours); what is there already is left
+# as it is. A framework that can't be installed is skipped with a line that says why, and the
+# benchmark leaves it out.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 home=$root/build/peers

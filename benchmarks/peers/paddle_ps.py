@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -87,12 +88,15 @@ def launch(task: dict[str, object], threads: int) -> dict[str, object]:
 
 
 def wait_for(result: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until the result is there; the server would go on for ever."""
+    """Until the result is there; the server would go on for ever, also without its launcher."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     deadline = time.monotonic() + LIMIT_S
-    while process.poll() is None and not result.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    process.terminate()
-    process.wait()
+    try:
+        while process.poll() is None and not result.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def free_ports(count: int) -> list[int]:
