@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal
 
 
 class HeterPSError(Exception):
@@ -136,7 +137,12 @@ class ProcessError(HeterPSError):
     """A process did not start, or ended when it should not have. ``kind`` says how it was seen:
     ``ended``, ``frozen``, ``stuck``, ``lost``, or ``wrong`` where the process says so itself."""
 
-    def __init__(self, name: str, problem: str, kind: str = "wrong") -> None:
+    def __init__(
+        self,
+        name: str,
+        problem: str,
+        kind: Literal["ended", "frozen", "stuck", "lost", "wrong"] = "wrong",
+    ) -> None:
         super().__init__(f"process '{name}' {problem}")
         self.name = name
         self.problem = problem

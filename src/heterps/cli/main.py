@@ -15,7 +15,9 @@ from heterps.cli.init import init_command
 from heterps.cli.plan import plan_command
 from heterps.cli.predict import predict_command
 from heterps.cli.ps import ps_commands
+from heterps.cli.resume import resume_command
 from heterps.cli.runs import runs_command
+from heterps.cli.snapshot import snapshot_commands
 from heterps.cli.train import train_command
 from heterps.errors import HeterPSError
 
@@ -55,6 +57,8 @@ def root(
 init_command(app)
 plan_command(app)
 train_command(app)
+resume_command(app)
+snapshot_commands(app)
 evaluate_command(app)
 predict_command(app)
 runs_command(app)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,9 @@ from heterps.cli.plan import print_json
 
 if TYPE_CHECKING:
     from heterps.runtime.prepare import Setup
+    from heterps.runtime.run_folder import RunFolder
+    from heterps.runtime.snapshot import RunSnapshot
+    from heterps.runtime.training import TrainResult
 
 INTERRUPTED = 130
 _EXAMPLES = """\b
@@ -21,8 +25,8 @@ Examples:
   heterps train job.yaml --plan plan.json      a plan that `heterps plan --out` wrote
 \b
 The job file names model, data, tables, optimizer, workload and cluster. Every
-process of the run ends with this one: Ctrl-C stops it and keeps what the run
-folder holds.
+process of the run ends with this one. Ctrl-C takes a snapshot and stops;
+`heterps resume RUN` goes on from it. A second Ctrl-C stops at once.
 """
 
 
@@ -52,21 +56,31 @@ def train(
     """Train a model as planned: data, parameter servers, stages of workers."""
     setup = _prepared(job, plan, changes or [], method)
     if dry_run:
-        _show_dry_run(setup, job, as_json)
+        _show_dry_run(setup, str(job), as_json)
         return
     from heterps.runtime.run_folder import RunFolder
 
     with RunFolder.create(out, setup.job, setup.plan_document()) as folder:
-        try:
-            result = _run(setup, folder, job, as_json)
-        except KeyboardInterrupt:
-            typer.echo(f"interrupted; what there is, is in {folder.path}", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+        run_and_show(setup, folder, str(job), as_json)
+
+
+def run_and_show(
+    setup: Setup, folder: RunFolder, title: str, as_json: bool, start: RunSnapshot | None = None
+) -> None:
+    """Runs to the end, or to a Ctrl-C: then a snapshot is there to go on from."""
+    from heterps.cli.train_report import print_result
+    from heterps.runtime.snapshot import Snapshots
+
+    try:
+        result = _run(setup, folder, title, as_json, start)
+    except KeyboardInterrupt:
+        found = Snapshots(folder.path).paths()
+        there = "go on with" if found else "no snapshot was taken; begin again with"
+        typer.echo(f"interrupted; {there}: heterps resume {folder.path}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(result.as_document())
     else:
-        from heterps.cli.train_report import print_result
-
         print_result(setup, result)
 
 
@@ -86,20 +100,28 @@ def _prepared(job: Path, plan: Path | None, changes: list[str], method: str) -> 
         raise InputError(f"{where}: {error.path}", error.problem) from error
 
 
-def _run(setup: Setup, folder: Any, job: Path, as_json: bool) -> Any:
+def _run(
+    setup: Setup, folder: RunFolder, title: str, as_json: bool, start: RunSnapshot | None
+) -> TrainResult:
     from heterps.cli.train_report import LiveLine, print_start
+    from heterps.runtime.generation import Stop
     from heterps.runtime.training import train_run
 
     if not as_json:
-        print_start(setup, job, folder.path)
-    with LiveLine(setup, quiet=as_json) as line:
-        return train_run(setup, folder, line.show)
+        print_start(setup, title, folder.path)
+    stop = Stop()
+    before = signal.signal(signal.SIGINT, stop.ask)
+    try:
+        with LiveLine(setup, quiet=as_json) as line:
+            return train_run(setup, folder, line.show, start=start, stop=stop)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
-def _show_dry_run(setup: Setup, job: Path, as_json: bool) -> None:
+def _show_dry_run(setup: Setup, title: str, as_json: bool) -> None:
     from heterps.cli.train_report import dry_run_document, print_dry_run
 
     if as_json:
         print_json(dry_run_document(setup))
     else:
-        print_dry_run(setup, job)
+        print_dry_run(setup, title)

@@ -29,8 +29,8 @@ from heterps.runtime.training import TrainResult
 _LINE_EVERY_S = 5.0
 
 
-def print_start(setup: Setup, job: Path, folder: Path) -> None:
-    _print_title(setup, job)
+def print_start(setup: Setup, title: str, folder: Path) -> None:
+    _print_title(setup, title)
     _print_stages(setup)
     print_lines([*_about(setup), ("run", str(folder))])
     for warning in setup.trace.warnings:
@@ -38,8 +38,8 @@ def print_start(setup: Setup, job: Path, folder: Path) -> None:
     print(flush=True)
 
 
-def print_dry_run(setup: Setup, job: Path) -> None:
-    _print_title(setup, job)
+def print_dry_run(setup: Setup, title: str) -> None:
+    _print_title(setup, title)
     if setup.plan is not None and setup.problem is not None:
         print_plan(setup.problem, setup.plan)
         print()
@@ -142,10 +142,10 @@ def single_type_dollars(setup: Setup) -> dict[str, float | None]:
     return found
 
 
-def _print_title(setup: Setup, job: Path) -> None:
+def _print_title(setup: Setup, title: str) -> None:
     model = setup.job.model or {}
     name = model.get("zoo") or f"{model.get('file')}:{model.get('function', 'build')}"
-    print_heading(f"{job}: {name}, {len(setup.chain.layers)} layers")
+    print_heading(f"{title}: {name}, {len(setup.chain.layers)} layers")
     print()
 
 

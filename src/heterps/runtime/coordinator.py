@@ -317,9 +317,9 @@ class Coordinator:
         if failed.fields["input"]:
             where, _, said = problem.partition(": ")
             return InputError(where, f"{said} ({self.names[failed.sender]})")
-        kind = "lost" if failed.fields["follows"] else "wrong"
         problem = f"failed: {problem} (traceback: {path})"
-        return ProcessError(self.names[failed.sender], problem, kind)
+        follows = failed.fields["follows"]
+        return ProcessError(self.names[failed.sender], problem, "lost" if follows else "wrong")
 
     def _gone(self, seen: HeterPSError | None) -> HeterPSError:
         for name, handle in zip(self.names, self._handles, strict=False):

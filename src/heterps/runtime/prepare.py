@@ -78,8 +78,15 @@ class Setup:
         return {"method": "given", "stages": stages}
 
 
-def prepare(job: Job, plan: Mapping[str, Any] | None = None, method: str = "auto") -> Setup:
-    """``plan`` is a document that counts before the job's own; without both one is made."""
+def prepare(
+    job: Job,
+    plan: Mapping[str, Any] | None = None,
+    method: str = "auto",
+    *,
+    lanes: int | None = None,
+) -> Setup:
+    """``plan`` is a document that counts before the job's own; without both one is made. ``lanes``
+    is the number that a run which goes on has begun with."""
     if job.model is None:
         raise InputError("model", "is missing: name one of the zoo, or a file with a function")
     if job.data is None:
@@ -90,7 +97,7 @@ def prepare(job: Job, plan: Mapping[str, Any] | None = None, method: str = "auto
     binary = task_of(chain) == "binary"
     data = Dataset.open(job.data, "train", job.folder, binary=binary)
     job = job.with_samples(data.samples)
-    train = _lane_plan(job, data.samples)
+    train = _lane_plan(job, data.samples, lanes)
     sample = _sample(data, train, job)
     traced = trace(chain, {name: _as(chain, tensor) for name, tensor in sample.items()})
     problem = None if job.profile is None else Problem.of(job)
@@ -99,7 +106,7 @@ def prepare(job: Job, plan: Mapping[str, Any] | None = None, method: str = "auto
     layout = Layout(
         _with_cuts(stages, traced),
         train,
-        _validation(job, binary),
+        _validation(job, binary, lanes),
         _batches(job, train),
         job.workload.staleness,
         _layers_by_table(chain),
@@ -108,8 +115,8 @@ def prepare(job: Job, plan: Mapping[str, Any] | None = None, method: str = "auto
     return Setup(job, chain, traced, layout, found, problem, metric)
 
 
-def _lane_plan(job: Job, samples: int) -> LanePlan:
-    lanes = max(MIN_LANES, *(entry.limit for entry in job.cluster.types))
+def _lane_plan(job: Job, samples: int, given: int | None) -> LanePlan:
+    lanes = given or max(MIN_LANES, *(entry.limit for entry in job.cluster.types))
     work = job.workload
     return LanePlan(samples, lanes, work.micro_batch_size, work.micro_batches)
 
@@ -121,12 +128,12 @@ def _batches(job: Job, plan: LanePlan) -> int:
     return batches
 
 
-def _validation(job: Job, binary: bool) -> LanePlan | None:
+def _validation(job: Job, binary: bool, lanes: int | None) -> LanePlan | None:
     assert job.data is not None
     if job.data.validation is None:
         return None
     part: Part = "validation"
-    return _lane_plan(job, Dataset.open(job.data, part, job.folder, binary=binary).samples)
+    return _lane_plan(job, Dataset.open(job.data, part, job.folder, binary=binary).samples, lanes)
 
 
 def _sample(data: Dataset, plan: LanePlan, job: Job) -> Batch:

@@ -70,7 +70,12 @@ class Progress:
         k: int,
         dollars_per_hour: float,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        first: int = 0,
+        samples: int = 0,
+        seconds: float = 0.0,
     ) -> None:
+        """``first`` is the batch it begins with, after so many samples and seconds."""
         self._layout = layout
         self._clock = clock
         self._dollars_per_s = dollars_per_hour / 3600
@@ -79,12 +84,12 @@ class Progress:
         self._meters: dict[int, dict[str, float]] = {}
         self._staleness: dict[int, Mapping[str, int]] = {}
         self._committed: dict[int, int] = {}
-        self._started = clock()
+        self._started = clock() - seconds
         self._pace: deque[tuple[float, int]] = deque(maxlen=64)
         self._new: list[float] = []
-        self.losses_from = 0
-        self.step = 0
-        self.samples = 0
+        self.losses_from = first
+        self.step = first
+        self.samples = samples
         self.loss = math.nan
         self._mark: tuple[float, int] | None = None  # the last moment that counts for the mean
         self._counted_s, self._counted = 0.0, 0
@@ -145,8 +150,13 @@ class Progress:
             stages.append({name: sum(m[name] for m in meters) / len(meters) for name in names})
         return stages
 
+    @property
+    def seconds(self) -> float:
+        """Since the run began, without what lay between its generations."""
+        return self._clock() - self._started
+
     def status(self) -> Status:
-        seconds = self._clock() - self._started
+        seconds = self.seconds
         staleness: dict[str, int] = {}
         for counts in self._staleness.values():
             for batches, count in counts.items():

@@ -37,7 +37,7 @@ from heterps.wire.keys import create_key, read_key
 
 JOB, PLAN, PROFILE, VERSIONS = "job.yaml", "plan.json", "profile.json", "versions.json"
 EVENTS, METRICS, LOCK, LOGS, CODE = "events.jsonl", "metrics.json", "lock", "logs", "code"
-MODEL, BEST = "model", "best"
+MODEL, BEST, GENERATION = "model", "best", "generation"
 _PACKAGES = ("heterps", "torch", "numpy", "pyarrow", "pyzmq", "msgpack", "safetensors")
 
 
@@ -109,6 +109,15 @@ class RunFolder:
         """To append to."""
         return EventLog(self.path / EVENTS)
 
+    def next_generation(self) -> int:
+        """Counts the starts of the run's processes: a number that no earlier one had."""
+        path = self.path / GENERATION
+        number = int(path.read_text()) + 1 if path.exists() else 0
+        partial = path.with_suffix(".partial")
+        partial.write_text(f"{number}\n")
+        partial.replace(path)
+        return number
+
     def lock(self) -> None:
         """Claim the run for this process. Raises InputError while another one coordinates it."""
         if self._lock is None:
@@ -163,10 +172,14 @@ class RunFolder:
         create_key(self.path)
         for name, held in documents.items():
             self.write_json(name, held)
+        self.write_job(job)
+
+    def write_job(self, job: Job) -> None:
+        """The job as it now is; plan and profile stand in files of their own."""
         document = job.document()
         for part, name in (("plan", PLAN), ("profile", PROFILE)):
             document.pop(part, None)
-            if name in documents:
+            if (self.path / name).exists():
                 document[part] = name
         file = document.get("model", {}).get("file")
         if isinstance(file, str):
@@ -176,9 +189,11 @@ class RunFolder:
 
     def _copied(self, file: Path) -> str:
         """The model's file, which may change later."""
-        (self.path / CODE).mkdir()
+        code = self.path / CODE
+        code.mkdir(exist_ok=True)
         try:
-            shutil.copy(file, self.path / CODE)
+            if file.parent.absolute() != code.absolute():
+                shutil.copy(file, code)
         except OSError as error:
             raise InputError("model.file", f"{file} cannot be read ({error.strerror})") from None
         return f"{CODE}/{file.name}"

@@ -1,0 +1,71 @@
+"""``heterps snapshot``: what a run can go on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heterps.cli.plan import print_json
+
+
+def snapshot_commands(app: typer.Typer) -> None:
+    commands = typer.Typer(no_args_is_help=True, help="Look at the snapshots of a run.")
+    commands.command("list")(list_snapshots)
+    commands.command("verify")(verify)
+    app.add_typer(commands, name="snapshot")
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+
+def list_snapshots(run: Run, as_json: AsJson = False) -> None:
+    """The snapshots of a run, the newest first."""
+    from heterps.cli.tables import Table, print_table
+
+    rows = [_about(path) for path in _paths(run)]
+    if as_json:
+        print_json({"run": str(run), "snapshots": rows})
+        return
+    if not rows:
+        print(f"{run} has no snapshot")
+        return
+    cells = [(row["name"], f"{row['step']:,}", f"{row['bytes']:,}") for row in rows]
+    print_table(Table(("name", "step", "bytes"), cells, left=("name",)))
+
+
+def verify(run: Run, as_json: AsJson = False) -> None:
+    """Read every file of every snapshot and compare it with its checksum."""
+    from heterps.errors import SnapshotError
+    from heterps.runtime.snapshot import verified
+
+    rows: list[dict[str, Any]] = []
+    for path in _paths(run):
+        try:
+            verified(path)
+            rows.append({"name": path.name, "whole": True, "problem": None})
+        except SnapshotError as error:
+            rows.append({"name": path.name, "whole": False, "problem": str(error)})
+    if as_json:
+        print_json({"run": str(run), "snapshots": rows})
+    else:
+        for row in rows:
+            print(f"{row['name']}  {'whole' if row['whole'] else row['problem']}")
+        if not rows:
+            print(f"{run} has no snapshot")
+    if not all(row["whole"] for row in rows):
+        raise typer.Exit(1)
+
+
+def _paths(run: Path) -> list[Path]:
+    from heterps.runtime.run_folder import RunFolder
+    from heterps.runtime.snapshot import Snapshots
+
+    return Snapshots(RunFolder.open(run).path).paths()
+
+
+def _about(path: Path) -> dict[str, Any]:
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return {"name": path.name, "step": int(path.name.rpartition("-")[2]), "bytes": size}
