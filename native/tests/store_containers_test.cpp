@@ -144,17 +144,34 @@ TEST(a_batch_is_whole_when_its_parts_are_in) {
     CHECK(batch.lr == 0.5 && batch.spans()[0].count == 2 && batch.spans()[1].ids[0] == 7);
 }
 
+std::uint64_t place_of(const std::vector<Rider>& riders, std::size_t i) {
+    return riders[i].slot.place();
+}
+
 TEST(a_lift_serves_each_request_within_a_round) {
-    Lift lift;
-    lift.ask(1, {Slot::cold(1, 10), Slot::cold(1, 30), Slot::cold(1, 20)});
-    CHECK_EQUAL(lift.next(2).size(), 2u);
-    lift.ask(2, {Slot::cold(1, 5), Slot::cold(1, 30)});
-    CHECK_EQUAL(lift.next(2).front().place(), 30u);
+    Lift lift(10);  // three floors
+    lift.ask({1, 0}, {{Slot::cold(1, 10), 1}, {Slot::cold(1, 29), 1}, {Slot::cold(1, 20), 1}});
+    CHECK_EQUAL(place_of(lift.next(2, 100), 0), 10u);
+    lift.ask({2, 0}, {{Slot::cold(1, 5), 2}, {Slot::cold(1, 29), 2}});
+    CHECK_EQUAL(lift.left(0, 0), 3.0);
+    const std::vector<Rider> riders = lift.next(1, 100);
+    CHECK_EQUAL(riders.size(), 2u);
+    CHECK_EQUAL(riders[1].used_by, 2u);  // of two for one row the later
     CHECK_EQUAL(lift.served(), 0u);
-    CHECK_EQUAL(lift.next(2).front().place(), 5u);
+    CHECK_EQUAL(place_of(lift.next(2, 100), 0), 5u);
     CHECK_EQUAL(lift.served(), 2u);
-    lift.ask(3, {});
+    lift.ask({3, 0}, {});
     CHECK_EQUAL(lift.served(), 3u);
+}
+
+TEST(a_lift_goes_as_slowly_as_its_requests_allow) {
+    Lift lift(1);
+    lift.ask({1, 20.0}, {{Slot::cold(1, 9), 1}});
+    CHECK_EQUAL(lift.owed(0, 4), 2.0);  // ten floors in twenty
+    CHECK_EQUAL(lift.left(19, 0), 0.0);
+    CHECK_EQUAL(lift.left(20, 0), 10.0);
+    lift.redirect({{Slot::cold(1, 9), Slot::cold(1, 30)}});
+    CHECK_EQUAL(place_of(lift.next(1, 100), 0), 30u);  // who was moved comes next
 }
 
 TEST(a_thread_pool_passes_errors_on_after_all_parts) {

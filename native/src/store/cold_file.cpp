@@ -212,13 +212,14 @@ void ColdFile::forget(const std::vector<std::uint64_t>& entries) {
     size_ -= entries.size();
 }
 
-void ColdFile::keep_wanted(std::vector<Slot>& slots) const {
+void ColdFile::keep_wanted(std::vector<Rider>& riders) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto gone = [&](Slot slot) {
-        const std::size_t extent = slot.place() / per_extent_, k = slot.place() % per_extent_;
+    const auto gone = [&](const Rider& rider) {
+        const std::uint64_t entry = rider.slot.place();
+        const std::size_t extent = entry / per_extent_, k = entry % per_extent_;
         return ((bits_[extent * words_ + k / 64] >> (k % 64)) & 1) == 0;
     };
-    slots.erase(std::remove_if(slots.begin(), slots.end(), gone), slots.end());
+    riders.erase(std::remove_if(riders.begin(), riders.end(), gone), riders.end());
 }
 
 void ColdFile::release_if_empty(std::size_t extent) {
@@ -341,13 +342,12 @@ std::uint64_t ColdFile::bytes_on_disk() const {
     return allocated_ * extent_bytes_;
 }
 
-std::vector<std::size_t> ColdFile::emptiest(std::uint64_t busy_first,
-                                            std::uint64_t busy_last) const {
+std::vector<std::size_t> ColdFile::emptiest(const std::vector<std::size_t>& busy) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<std::size_t> order;
     for (std::size_t e = 0; e < extents_.size(); ++e)
         if (extents_[e].sealed && extents_[e].wanted < per_extent_ &&
-            (e < busy_first / per_extent_ || e > busy_last / per_extent_))
+            !std::binary_search(busy.begin(), busy.end(), e))
             order.push_back(e);
     const std::size_t most = std::min<std::size_t>(order.size(), 16);
     std::partial_sort(

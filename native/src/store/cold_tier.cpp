@@ -83,7 +83,6 @@ void ColdTier::choose(std::uint64_t step, Outgoing& outgoing) {
     outgoing.clear();
     candidates_.clear();
     const Slab& slab = rows_.slab();
-    guards_.commit(slab.end());
     const std::size_t most = std::min<std::size_t>(file_.entries_per_extent(), slab.size() / 2);
     for (std::uint64_t i = 0; i < slab.words() && candidates_.size() < kSampled * most; ++i) {
         hand_ = hand_ + 1 < slab.words() ? hand_ + 1 : 0;
@@ -104,11 +103,11 @@ void ColdTier::choose(std::uint64_t step, Outgoing& outgoing) {
     }
 }
 
-void ColdTier::choose_from_disk(std::uint64_t busy_first, std::uint64_t busy_last,
-                                Outgoing& outgoing, AlignedBuffer& buffer) const {
+void ColdTier::choose_from_disk(const std::vector<std::size_t>& busy, Outgoing& outgoing,
+                                AlignedBuffer& buffer) const {
     outgoing.clear();
     const std::size_t stride = rows_.slab().stride();
-    for (const std::size_t extent : file_.emptiest(busy_first, busy_last))
+    for (const std::size_t extent : file_.emptiest(busy))
         file_.read_extent(extent, file_.wanted_in(extent).data(), buffer,
                           [&](std::uint64_t entry, const char* record) {
                               if (outgoing.size() == file_.entries_per_extent()) return;
@@ -162,8 +161,7 @@ void ColdTier::let_go(const Outgoing& outgoing, HotCapture* capture, Moves* move
     file_.forget(forgotten_);
 }
 
-void ColdTier::bring_in(const ColdRecords& found, std::optional<std::uint64_t> used_by,
-                        std::vector<Slot>& places) {
+void ColdTier::bring_in(const ColdRecords& found, const Rider* riders, std::vector<Slot>& places) {
     places.assign(found.size(), Slot{});
     rows_taken_.resize(found.size());
     rows_.slab().allocate(found.size(), rows_taken_.data());
@@ -186,8 +184,8 @@ void ColdTier::bring_in(const ColdRecords& found, std::optional<std::uint64_t> u
             continue;
         }
         std::memcpy(rows_.slab().at(row), record, rows_.slab().stride());
-        if (used_by)
-            guard(row, *used_by);
+        if (riders != nullptr)
+            guard(row, riders[i].used_by);
         else
             set_mark(row, 0);
         forgotten_.push_back(found.slot(i).place());
@@ -198,6 +196,7 @@ void ColdTier::bring_in(const ColdRecords& found, std::optional<std::uint64_t> u
 
 void ColdTier::trim(HotCapture* capture) {
     Slab& slab = rows_.slab();
+    guards_.commit(slab.end());
     const std::uint64_t fits = (capacity() + 63) / 64 * 64;
     if (slab.end() <= fits + kMostMoved / 4) return;
     std::size_t moved = 0;

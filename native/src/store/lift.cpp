@@ -6,59 +6,103 @@ namespace heterps::store {
 
 namespace {
 
-bool before(Slot a, Slot b) { return a.place() < b.place(); }
+// By place. Of several that ride for the same row the one that uses it last stays.
+void sort_once(std::vector<Rider>& riders) {
+    std::sort(riders.begin(), riders.end(), [](const Rider& a, const Rider& b) {
+        return a.slot.place() != b.slot.place() ? a.slot.place() < b.slot.place()
+                                                : a.used_by > b.used_by;
+    });
+    const auto same = [](const Rider& a, const Rider& b) {
+        return a.slot.place() == b.slot.place();
+    };
+    riders.erase(std::unique(riders.begin(), riders.end(), same), riders.end());
+}
 
 }  // namespace
 
-void Lift::ask(std::uint64_t request, std::vector<Slot> slots) {
-    merge(std::move(slots));
-    requests_.push_back({request, round_, place_});
+void Lift::ask(Request request, const std::vector<Rider>& riders) {
+    for (const Rider& rider : riders) {
+        const std::size_t floor = floor_of(rider.slot);
+        if (floor >= floors_.size()) floors_.resize(floor + 1);
+        floors_[floor].push_back(rider);
+    }
+    size_ += riders.size();
+    stops_.push_back({request, round_, floor_, !riders.empty()});
     settle_requests();
 }
 
-void Lift::merge(std::vector<Slot> slots) {
-    std::sort(slots.begin(), slots.end(), before);
-    const auto known = static_cast<std::ptrdiff_t>(waiting_.size());
-    waiting_.insert(waiting_.end(), slots.begin(), slots.end());
-    std::inplace_merge(waiting_.begin(), waiting_.begin() + known, waiting_.end(), before);
-    waiting_.erase(std::unique(waiting_.begin(), waiting_.end()), waiting_.end());
+bool Lift::passed(const Stop& stop) const {
+    return size_ == 0 || !stop.rides || round_ > stop.round + 1 ||
+           (round_ > stop.round && floor_ >= stop.floor);
 }
 
-// The old places stay, and are found to be empty when their turn comes.
+std::size_t Lift::distance(const Stop& stop) const {
+    if (passed(stop)) return 0;
+    const bool same_round = round_ == stop.round;
+    return same_round ? floors_.size() - floor_ + stop.floor : stop.floor - floor_;
+}
+
+double Lift::owed(double from, double to) const {
+    double most = 0;
+    for (const Stop& stop : stops_)
+        if (stop.request.due > to)
+            most = std::max(most, static_cast<double>(distance(stop)) * (to - from) /
+                                      (stop.request.due - from));
+    return most;
+}
+
+double Lift::left(double clock, std::uint64_t number) const {
+    std::size_t most = 0;
+    for (const Stop& stop : stops_)
+        if (stop.request.due <= clock || stop.request.number <= number)
+            most = std::max(most, distance(stop));
+    return static_cast<double>(most);
+}
+
+void Lift::take(std::vector<Rider>& floor, std::vector<Rider>& taken) {
+    size_ -= floor.size();
+    taken.insert(taken.end(), floor.begin(), floor.end());
+    std::vector<Rider>().swap(floor);
+}
+
+std::vector<Rider> Lift::next(std::size_t floors, std::size_t most) {
+    std::vector<Rider> taken;
+    if (floors == 0) return taken;
+    take(moved_, taken);
+    for (; floors > 0 && size_ > 0 && taken.size() < most; --floors) {
+        if (floor_ >= floors_.size()) {
+            floor_ = 0;
+            ++round_;
+        }
+        take(floors_[floor_++], taken);
+        ++travelled_;
+    }
+    sort_once(taken);
+    settle_requests();
+    return taken;
+}
+
 void Lift::redirect(const std::vector<std::pair<Slot, Slot>>& moves) {
-    std::vector<Slot> moved;
     for (const auto& [from, to] : moves) {
-        const auto found = std::lower_bound(waiting_.begin(), waiting_.end(), from, before);
-        if (found != waiting_.end() && *found == from) moved.push_back(to);
+        const std::size_t floor = floor_of(from);
+        if (floor >= floors_.size()) continue;
+        for (const Rider& rider : floors_[floor])
+            if (rider.slot == from) {
+                moved_.push_back({to, rider.used_by});
+                ++size_;
+            }
     }
-    merge(std::move(moved));
-}
-
-std::vector<Slot> Lift::next(std::size_t most) {
-    if (waiting_.empty() || most == 0) return {};
-    auto begin = std::partition_point(waiting_.begin(), waiting_.end(),
-                                      [&](Slot slot) { return slot.place() < place_; });
-    if (begin == waiting_.end()) {
-        begin = waiting_.begin();
-        ++round_;
-    }
-    const auto count =
-        std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(most), waiting_.end() - begin);
-    std::vector<Slot> result(begin, begin + count);
-    waiting_.erase(begin, begin + count);
-    place_ = result.back().place() + 1;
-    settle_requests();
-    return result;
 }
 
 void Lift::settle_requests() {
-    while (!requests_.empty()) {
-        const Request& first = requests_.front();
-        const bool passed = round_ > first.round && place_ >= first.place;
-        if (!waiting_.empty() && !passed && round_ <= first.round + 1) return;
-        served_ = first.number;
-        requests_.pop_front();
+    while (!stops_.empty() && passed(stops_.front())) {
+        served_ = stops_.front().request.number;
+        stops_.pop_front();
     }
+}
+
+std::size_t Lift::bytes() const {
+    return (size_ + moved_.capacity()) * sizeof(Rider) + floors_.size() * sizeof floors_[0];
 }
 
 }  // namespace heterps::store

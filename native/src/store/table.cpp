@@ -46,6 +46,7 @@ Table::Table(const TableOptions& options)
         return;
     }
     cold_ = std::make_unique<ColdTier>(rows_, options.path, options.memory_bytes);
+    lift_ = std::make_unique<Lift>(cold_->file().entries_per_extent());
     ahead_thread_ = std::thread([this] { work_ahead(); });
 }
 
@@ -185,7 +186,7 @@ void Table::apply_step(const std::vector<Span>& spans, double lr) {
     if (options_.evict_after > 0)
         drop_expired(std::min(words, 16 + 2 * words / options_.evict_after));
     if (options_.max_rows > 0) keep_to_max_rows();
-    note_step();
+    note_step(update_.ids());
     make_room();  // does not throw: the step is done
 }
 

@@ -31,7 +31,7 @@ void Table::drop_expired_on_disk() {
 }
 
 // Under the lock for readers: pulls go on, and nothing else can change. The one thing written,
-// `capture_`, is read under the lock for writers only.
+// `capture_`, is read under the lock for writers, or with the mutex of captures.
 Capture::Capture(Table& table, std::int64_t since) : table_(table), since_(since) {
     std::shared_lock<TableLock> lock(table.lock_);
     const std::lock_guard<std::mutex> capture_lock(table.capture_mutex_);

@@ -18,6 +18,7 @@
 
 #include "heterps/store/errors.hpp"
 #include "heterps/store/index.hpp"
+#include "heterps/store/lift.hpp"
 #include "heterps/store/thread_pool.hpp"
 
 namespace heterps::store {
@@ -64,7 +65,7 @@ class ColdFile {
     void want(std::uint64_t first, const std::vector<std::uint64_t>& entries);
     void forget(const std::vector<std::uint64_t>& entries);
     // Leaves those that are wanted.
-    void keep_wanted(std::vector<Slot>& slots) const;
+    void keep_wanted(std::vector<Rider>& riders) const;
 
     // Calls `take(i, record)` for each of the entries, which ascend; `record` is null if it is not
     // what was written as that entry. By several threads
@@ -90,8 +91,8 @@ class ColdFile {
     std::uint64_t bytes_on_disk() const;
     const Counters& counters() const { return counters_; }
     // The extents with the fewest wanted entries, enough to fill one with what is wanted of them;
-    // none that holds an entry from `busy_first` to `busy_last`.
-    std::vector<std::size_t> emptiest(std::uint64_t busy_first, std::uint64_t busy_last) const;
+    // none of `busy`, which ascend.
+    std::vector<std::size_t> emptiest(const std::vector<std::size_t>& busy) const;
     std::vector<std::uint64_t> wanted_in(std::size_t extent) const;
 
   private:

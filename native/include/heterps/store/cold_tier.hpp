@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,12 +40,12 @@ class ColdTier {
     // How many should go out to leave `spare` places. Readable.
     std::uint64_t surplus(std::uint64_t spare) const;
 
-    // The least useful rows by frequency and recency, as many as go in one write. Locked.
+    // The least useful rows by frequency and recency, as many as go in one write. Readable, by one
+    // thread.
     void choose(std::uint64_t step, Outgoing& outgoing);
-    // What is wanted of the emptiest extents, without those that hold an entry from `busy_first` to
-    // `busy_last`; takes the file's own locks only. The table may change meanwhile, so the caller
-    // has frozen the file.
-    void choose_from_disk(std::uint64_t busy_first, std::uint64_t busy_last, Outgoing& outgoing,
+    // What is wanted of the emptiest extents, without the `busy` ones, which ascend; takes the
+    // file's own locks only. The table may change meanwhile, so the caller has frozen the file.
+    void choose_from_disk(const std::vector<std::size_t>& busy, Outgoing& outgoing,
                           AlignedBuffer& buffer) const;
     // Throws StoreError; then nothing has changed.
     void write(Outgoing& outgoing, AlignedBuffer& buffer);
@@ -55,13 +54,12 @@ class ColdTier {
     void let_go(const Outgoing& outgoing, HotCapture* capture, Moves* moves = nullptr);
 
     // Brings rows back from their records, except those whose slots are out of date or that were
-    // not read well; they stay until the step `used_by`. `places` receives each one's slot in RAM,
-    // or an empty one. Locked.
-    void bring_in(const ColdRecords& found, std::optional<std::uint64_t> used_by,
-                  std::vector<Slot>& places);
+    // not read well; with `riders`, one for each, they stay until those have used them. `places`
+    // receives each one's slot in RAM, or an empty one. Locked.
+    void bring_in(const ColdRecords& found, const Rider* riders, std::vector<Slot>& places);
 
     // Moves a bounded number of rows from beyond the capacity to places within it, so that memory
-    // which a burst of rows took is given back. Locked.
+    // which a burst of rows took is given back; and sees that new rows can be guarded. Locked.
     void trim(HotCapture* capture);
 
     // A row in RAM that will be used by `step`: it stays until then. Readable.

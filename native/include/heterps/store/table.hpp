@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -105,12 +106,26 @@ class Table {
             cold_errors{0};
         std::atomic<std::uint64_t> pull_ns{0}, push_ns{0};
     };
+    // A prefetch; the times are on `clock_`.
+    struct Ahead {
+        std::vector<std::int64_t> ids;
+        std::uint64_t number;
+        double due, used;  // when its rows should be there, and when they will have been used
+    };
+    struct Pace {
+        double clock = 0, ids_per_step = 0;
+        std::uint64_t drained = 0;
+        double floors = 0;  // that the lift has yet to pass by now
+    };
     // Rows read and not yet brought in.
     struct Slice {
         explicit Slice(ColdFile& file) : frozen(file) {}
+        void read(const Rows& rows, const ColdTier& cold);
+        std::vector<std::size_t> extents(const ColdFile& file) const;
         Frozen frozen;
-        ColdRecords found;
-        std::uint64_t served = 0;  // requests that are done once it has been brought in
+        std::vector<Rider> riders;  // by place
+        ColdRecords found;          // one for each
+        std::uint64_t served = 0;   // requests that are done once it has been brought in
     };
     struct PullCounts {
         std::uint64_t hits = 0, unseen = 0;
@@ -149,20 +164,21 @@ class Table {
 
     // In the thread that works ahead, with nothing locked:
     void work_ahead();
-    bool work_slice(std::size_t most);  // whether there is more to tidy up
-    bool exchange(const ColdRecords& found);
-    bool clean(std::uint64_t busy_first, std::uint64_t busy_last);
+    void board_waiting(const Pace& now);
+    std::size_t board(const Ahead& request, const Pace& now, std::size_t most);
+    std::size_t floors_due(const Pace& now);
+    bool work_slice(std::size_t floors);
+    bool exchange(const Slice* coming);
+    bool clean(const std::vector<std::size_t>& busy);
     bool choose_outgoing(std::size_t places);
     Outgoing& next_moving();
-    std::vector<Slot> cold_slots(const std::vector<std::int64_t>& ids);
-    std::size_t riders_for_a_round() const;
 
     bool write_out(Outgoing& outgoing, AlignedBuffer& buffer);
     void note_cold_error(const StoreError& error);
     std::uint64_t spare_places() const;
     void note_pulled(std::size_t count);
-    void note_step();
-    std::uint64_t steps_ahead() const;
+    void note_step(std::size_t count);
+    std::uint64_t asked_for_now() const;
 
     std::uint32_t oldest_live(std::uint64_t step) const;  // rows last seen before it have expired
     std::uint64_t live_rows() const;
@@ -185,18 +201,30 @@ class Table {
     AlignedBuffer buffer_;
     std::uint64_t retry_step_ = 0;  // no writing to disk before this step
 
-    Lift lift_;  // this and all down to the mutex belong to the thread that works ahead
+    // This and all down to the mutex belong to the thread that works ahead.
+    std::unique_ptr<Lift> lift_;
     std::unique_ptr<Slice> slice_;
     std::uint64_t lifted_ = 0;
-    double cold_share_ = 0;         // of the ids asked for ahead
+    Pace pace_;
+    std::deque<Ahead> waiting_;  // for their turn to board the lift
+    struct Aboard {
+        double used;
+        std::size_t riders;
+    };
+    std::deque<Aboard> aboard_;  // not used yet
+    std::size_t riders_aboard_ = 0;
     std::vector<Outgoing> moving_;  // the first `moved_` of them
     std::size_t moved_ = 0;
     AlignedBuffer moving_buffer_;
     mutable std::mutex ahead_mutex_;  // after lock_; guards down to the blank line
     std::condition_variable ahead_changed_;
-    std::vector<std::int64_t> ahead_;
-    std::uint64_t asked_ = 0, taken_ = 0, served_ = 0, slices_ = 0;
-    int urgent_ = 0;  // threads that wait for rows
+    std::vector<Ahead> ahead_;                               // not yet looked at
+    std::deque<std::pair<std::uint64_t, double>> expected_;  // not yet served, and when used
+    std::uint64_t asked_ = 0, served_ = 0, slices_ = 0;
+    std::uint64_t drained_ = 0;  // requests up to this one are waited for
+    double clock_ = 0;           // ids pulled
+    double ids_ahead_ = 0;       // asked for ahead and not pulled yet
+    double ids_per_step_ = 0, pulled_in_step_ = 0;
     bool tidy_ = false, stop_ = false;
     std::string cold_error_;
 
@@ -205,10 +233,6 @@ class Table {
     Batches batches_;
     std::int64_t committed_ = -1;
     bool committing_ = false;
-
-    std::atomic<std::int64_t> ids_ahead_{0};  // asked for ahead and not pulled yet
-    std::atomic<std::uint64_t> pulled_in_step_{0};
-    std::atomic<double> ids_per_step_{0};
 
     std::mutex capture_mutex_;
     std::atomic<double> lr_;

@@ -44,6 +44,7 @@ class Update {
              ThreadPool& pool, const Settle& settle, const VisitCold& visit_cold,
              HotCapture* capture, SeenCounts& seen);
 
+    std::size_t ids() const { return grouping_.count(); }
     std::size_t distinct() const { return grouping_.distinct(); }
 
   private:
