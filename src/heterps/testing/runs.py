@@ -171,7 +171,7 @@ def run(
     """Trains in processes, which are forked ones unless another engine is named."""
     setup = prepare(job)
     with RunFolder.create(out, setup.job, setup.plan_document()) as folder:
-        result = train_run(setup, folder, engine=engine(folder.path))
+        result = train_run(setup, folder, make_engine=engine)
     return result, outcome(folder)
 
 
@@ -183,8 +183,8 @@ def reference(job: Job, start: Outcome | None = None) -> Outcome:
     tables = {name: _Served.of(job, name, dim) for name, dim in chain.tables.items()}
     if start is not None:
         chain.load_state_dict(dict(start.weights))
-        for name, rows in start.rows.items():
-            tables[name].take(rows)
+        for name, saved in start.rows.items():
+            tables[name].take(saved)
 
     def make(weights: list[nn.Parameter]) -> Optimizer:
         return make_optimizer(job.optimizer, weights)
@@ -217,12 +217,12 @@ def outcome(folder: RunFolder) -> Outcome:
 
 
 def losses_of(path: Path) -> list[float]:
-    """Of each batch of a run, as its events tell."""
+    """Of each batch of a run, as its events tell; after a restart the last word counts."""
     losses: list[float] = []
     for event in read_events(path / EVENTS):
         if event["kind"] == "progress":
-            assert event["first"] == len(losses), "losses are missing, or there twice"
-            losses += event["losses"]
+            assert event["first"] <= len(losses), "losses are missing"
+            losses[event["first"] :] = event["losses"]
     return losses
 
 
