@@ -11,6 +11,7 @@ from heterps.runtime.optimizers import (
     learning_rate_factor,
     make_optimizer,
     set_learning_rate,
+    take_step,
 )
 
 
@@ -88,3 +89,15 @@ def test_rows_are_clipped_each_by_its_own_norm():
     clipped = clip_rows(gradients, 1.0)
     torch.testing.assert_close(clipped, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
     assert clip_rows(torch.empty(0, 4), 1.0).shape == (0, 4)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_is_torchs_own(name):
+    ours, theirs = ([nn.Parameter(torch.linspace(-1, 1, 6).view(2, 3))] for _ in range(2))
+    first, second = (make_optimizer(OptimizerSpec(name=name), w) for w in (ours, theirs))
+    for seed in range(3):
+        gradient = torch.randn(2, 3, generator=torch.Generator().manual_seed(seed))
+        ours[0].grad, theirs[0].grad = gradient.clone(), gradient.clone()
+        take_step(first)
+        second.step()
+    assert torch.equal(ours[0], theirs[0])

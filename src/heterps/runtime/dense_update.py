@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from heterps.models.chain import Chain
-from heterps.runtime.optimizers import clip_layers, set_learning_rate
+from heterps.runtime.optimizers import clip_layers, set_learning_rate, take_step
 
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
 _STATE = "optimizer/"
@@ -89,7 +89,7 @@ class SummedUpdate(DenseUpdate):
             clip_layers(self._chain, self._clip)
         for lr in self._lr[:1]:
             set_learning_rate(self.optimizer, lr * self._factor(batch))
-        self.optimizer.step()
+        take_step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=False)
 
     def state(self) -> dict[str, Tensor]:

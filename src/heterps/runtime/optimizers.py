@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
 
@@ -28,12 +29,31 @@ _FUSED = {
 }
 
 
+def _leave_the_compiler_out() -> None:
+    """Optimizers tell torch's compiler to keep away from some of their methods, and load it for
+    that, which takes a process two seconds. Nothing here is compiled: the methods are called as
+    they are, and so is ``step`` by ``take_step``."""
+    for method in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
+        plain = getattr(getattr(Optimizer, method), "__wrapped__", None)
+        if plain is not None and not hasattr(plain, "__dynamo_disable"):
+            setattr(plain, "__dynamo_disable", plain)
+
+
+_leave_the_compiler_out()
+
+
 def make_optimizer(spec: OptimizerSpec, parameters: Sequence[nn.Parameter]) -> Optimizer:
     """The optimizer of the job for these weights, of which there is one at least."""
     options = spec.options()
     if all(weight.device.type in _FUSED.get(spec.name, ()) for weight in parameters):
         options["fused"] = True
     return OPTIMIZERS[spec.name](parameters, lr=spec.lr, **options)  # type: ignore[call-arg]
+
+
+def take_step(optimizer: Optimizer) -> None:
+    """One step by the gradients that are there."""
+    with torch.no_grad():
+        inspect.unwrap(type(optimizer).step)(optimizer)
 
 
 def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
