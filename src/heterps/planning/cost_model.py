@@ -110,10 +110,8 @@ def stage_times(problem: Problem, stage: Stage, units: int) -> tuple[float, floa
         compute += amdahl(on.compute_s, on.alpha, units)
         comm += amdahl(on.comm_s, on.beta, units)
         sync += on.sync_s
-    if stage.first > 0:
-        comm += _transfer(problem, stage.first, stage.type, units)
-    if stage.last + 1 < len(layers):
-        comm += _transfer(problem, stage.last + 1, stage.type, units)
+    comm += transfer_time(problem, stage.first, stage.type, units)
+    comm += transfer_time(problem, stage.last + 1, stage.type, units)
     return scale * compute, scale * comm + sync
 
 
@@ -122,7 +120,10 @@ def amdahl(seconds: float, parallel: float, units: int) -> float:
     return seconds * (1 - parallel + parallel / units)
 
 
-def _transfer(problem: Problem, layer: int, type_name: str, units: int) -> float:
+def transfer_time(problem: Problem, layer: int, type_name: str, units: int) -> float:
+    """For a profile batch over the cut before ``layer``; 0 at both ends of the model."""
+    if not 0 < layer < problem.layers:
+        return 0.0
     entry = problem.profile.layers[layer]
     figures = entry.on.get(type_name) or entry.send.get(type_name)
     return amdahl(figures.transfer_s, figures.beta, units) if figures else 0.0

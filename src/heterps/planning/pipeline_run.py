@@ -1,0 +1,290 @@
+"""A pipeline event by event.
+
+Each replica computes with one thread and communicates over one link, which works beside it and
+carries one message after the other. The parameter servers are one more queue, shared by all.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from heterps.planning.replica_queue import BACKWARD, COMMITTING, FORWARD, NONE, ReplicaQueue, Shape
+from heterps.planning.service_times import ServiceTimes
+from heterps.planning.simulation import Simulation
+from heterps.planning.time_use import TimeUse
+
+_DRAWN_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """``jitter`` is the sigma of a lognormal factor of mean 1 on every time; ``slow`` multiplies
+    the compute of (stage, replica); ``server_s`` is what all parameter servers together take for
+    the rows of a micro-batch one way; ``overlap`` is the share of communication that runs beside
+    compute, the rest being work of the thread that computes."""
+
+    jitter: float = 0.0
+    slow: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    server_s: float = 0.0
+    overlap: float = 1.0
+    seed: int = 0
+
+
+class PipelineRun:
+    """Replicas are numbered through all stages."""
+
+    def __init__(self, times: Sequence[ServiceTimes], shape: Shape, conditions: Conditions) -> None:
+        self._times = [stage.overlapping(conditions.overlap) for stage in times]
+        self._shape = shape
+        places = [(s, r) for s, units in enumerate(shape.replicas) for r in range(units)]
+        self._number = {place: number for number, place in enumerate(places)}
+        self._stage = [stage for stage, _ in places]
+        self._queues = [ReplicaQueue(shape, *place) for place in places]
+        self._slow = [conditions.slow.get(place, 1.0) for place in places]
+        self._link_free = [0.0] * len(places)
+        self._computing = [False] * len(places)
+        self._use = TimeUse(shape.replicas)
+        self._factor = _factors(conditions.jitter, conditions.seed)
+        self._server_s, self._server_free = conditions.server_s, 0.0
+        self._at_commit = [0] * len(times)
+        self._open = [len(times)] * shape.batches  # stages that have yet to commit each batch
+        users = sum(stage.rows for stage in times)
+        self._rows_open = [users * shape.micro_batches] * shape.batches
+        self._rows_committed = -1 if users else shape.batches
+        self._held: dict[int, list[tuple[int, int]]] = {}  # pulls that wait for a commit, by batch
+        self._read_ahead = [queue.next for queue in self._queues[: shape.replicas[0]]]
+        self._events: list[tuple[float, int, Callable[[int, int], None], int, int]] = []
+        self._sequence = 0
+        self._now = 0.0
+        self._ended: list[float] = []  # when each batch was through, in its tables too
+
+    def to_the_end(self) -> None:
+        room = 2 + self._shape.credit(0)  # as a worker reads ahead
+        for replica in range(self._shape.replicas[0]):
+            for _ in range(room):
+                self._read(replica)
+        for replica in range(len(self._queues)):
+            self._work(replica)
+        events = self._events
+        while events:
+            self._now, _, act, replica, at = heapq.heappop(events)
+            act(replica, at)
+        assert len(self._ended) == self._shape.batches, "the pipeline stopped before its end"
+
+    def found(self, micro_batch_size: float, predicted: float | None) -> Simulation:
+        shape, seconds = self._shape, self._ended[-1]
+        size = micro_batch_size * shape.micro_batches
+        first, last = steady_part(shape)
+        steady = self._ended[last] - self._ended[first]
+        stages, servers_busy = self._use.shares(first, last, steady)
+        return Simulation(
+            samples_per_s=size * (last - first) / steady if steady > 0 else None,
+            run_samples_per_s=size * shape.batches / seconds if seconds > 0 else None,
+            predicted=predicted,
+            seconds=seconds,
+            batches=shape.batches,
+            micro_batches=shape.micro_batches,
+            staleness=shape.staleness,
+            lanes=shape.lanes,
+            stages=tuple(
+                stage.named(entry.type, entry.replicas)
+                for stage, entry in zip(stages, self._times, strict=True)
+            ),
+            servers_busy=servers_busy,
+        )
+
+    def _at(self, time: float, act: Callable[[int, int], None], replica: int, at: int) -> None:
+        self._sequence += 1
+        heapq.heappush(self._events, (time, self._sequence, act, replica, at))
+
+    def _over_link(
+        self, replica: int, seconds: float, act: Callable[[int, int], None], to: int, at: int
+    ) -> None:
+        """``act`` follows when the link of the replica has carried the message."""
+        if seconds <= 0:
+            self._at(self._now, act, to, at)
+            return
+        seconds *= next(self._factor)
+        self._use.link[replica] += seconds
+        end = self._link_free[replica] = max(self._now, self._link_free[replica]) + seconds
+        self._at(end, act, to, at)
+
+    def _by_servers(self, act: Callable[[int, int], None], replica: int, at: int) -> None:
+        if not self._server_s:
+            act(replica, at)
+            return
+        seconds = self._server_s * next(self._factor)
+        self._use.servers += seconds
+        self._server_free = max(self._now, self._server_free) + seconds
+        self._at(self._server_free, act, replica, at)
+
+    def _read(self, replica: int) -> None:
+        """The first stage takes in one more micro-batch of its own."""
+        at = self._read_ahead[replica]
+        if at != NONE:
+            self._read_ahead[replica] = self._queues[replica].following(at)
+            self._received(replica, at)
+
+    def _sent_on(self, replica: int, at: int) -> None:
+        self._over_link(
+            replica, self._times[self._stage[replica]].receive_s, self._received, replica, at
+        )
+
+    def _received(self, replica: int, at: int) -> None:
+        """Its input is there: on to its rows, as soon as the batches that it has to see are in."""
+        self._queues[replica].arrived.add(at)
+        stage = self._times[self._stage[replica]]
+        if not stage.rows:
+            self._over_link(replica, stage.fetch_s, self._ready, replica, at)
+            return
+        awaited = at // self._shape.micro_batches - 1 - self._shape.staleness
+        if awaited <= self._rows_committed:
+            self._by_servers(self._pulled, replica, at)
+        else:
+            self._held.setdefault(awaited, []).append((replica, at))
+
+    def _pulled(self, replica: int, at: int) -> None:
+        self._over_link(
+            replica, self._times[self._stage[replica]].fetch_s, self._ready, replica, at
+        )
+
+    def _ready(self, replica: int, at: int) -> None:
+        self._queues[replica].ready.add(at)
+        self._work(replica)
+
+    def _work(self, replica: int) -> None:
+        """Begins what is next, unless the thread is at work."""
+        if self._computing[replica]:
+            return
+        queue, stage = self._queues[replica], self._times[self._stage[replica]]
+        task = queue.take()
+        if task is None:
+            self._use.idles(replica, self._now, queue.why())
+            return
+        do, at = task
+        self._computing[replica] = True
+        if do not in (FORWARD, BACKWARD):
+            self._use.idles(replica, self._now, COMMITTING)
+            self._reach_commit(self._stage[replica], at)
+            return
+        self._use.works(replica, self._now)
+        seconds = stage.forward_s if do == FORWARD else stage.backward_s
+        seconds *= self._slow[replica] * next(self._factor)
+        self._use.compute[replica] += seconds
+        end = self._forward_done if do == FORWARD else self._backward_done
+        self._at(self._now + seconds, end, replica, at)
+        if do == FORWARD and not self._stage[replica]:
+            self._read(replica)
+
+    def _forward_done(self, replica: int, at: int) -> None:
+        self._computing[replica] = False
+        number = self._stage[replica]
+        if number + 1 < len(self._times):
+            seconds = self._times[number].send_s
+            self._over_link(replica, seconds, self._leaves_forward, replica, at)
+        self._work(replica)
+
+    def _leaves_forward(self, replica: int, at: int) -> None:
+        to = self._stage[replica] + 1
+        self._travel(replica, to, self._sent_on, at)
+
+    def _backward_done(self, replica: int, at: int) -> None:
+        self._computing[replica] = False
+        number = self._stage[replica]
+        stage = self._times[number]
+        if number:
+            self._over_link(replica, stage.receive_s, self._leaves_back, replica, at)
+        if stage.rows:
+            self._over_link(replica, stage.push_s, self._pushed, replica, at)
+        self._work(replica)
+
+    def _leaves_back(self, replica: int, at: int) -> None:
+        self._travel(replica, self._stage[replica] - 1, self._gradient_sent, at)
+
+    def _travel(self, replica: int, to: int, act: Callable[[int, int], None], at: int) -> None:
+        latency = self._times[self._stage[replica]].latency_s + self._times[to].latency_s
+        receiver = self._number[to, self._shape.replica(to, at)]
+        self._at(self._now + latency, act, receiver, at)
+
+    def _gradient_sent(self, replica: int, at: int) -> None:
+        seconds = self._times[self._stage[replica]].send_s
+        self._over_link(replica, seconds, self._gradient_there, replica, at)
+
+    def _gradient_there(self, replica: int, at: int) -> None:
+        self._queues[replica].gradient_arrived(at)
+        self._work(replica)
+
+    def _pushed(self, replica: int, at: int) -> None:
+        self._by_servers(self._counted, replica, at)
+
+    def _counted(self, _: int, at: int) -> None:
+        """A table has one more part of a batch, and commits it with the last one."""
+        self._rows_open[at // self._shape.micro_batches] -= 1
+        while self._rows_committed + 1 < self._shape.batches:
+            if self._rows_open[self._rows_committed + 1]:
+                break
+            self._rows_committed += 1
+            for replica, held in self._held.pop(self._rows_committed, ()):
+                self._by_servers(self._pulled, replica, held)
+        self._end_batches()
+
+    def _reach_commit(self, number: int, batch: int) -> None:
+        """The last replica of a stage lets all of them sum their gradients."""
+        self._at_commit[number] += 1
+        stage = self._times[number]
+        if self._at_commit[number] < stage.replicas:
+            return
+        self._at_commit[number] = 0
+        end = self._now
+        if stage.sync_s > 0:
+            seconds = stage.sync_s * next(self._factor)
+            first = self._number[number, 0]
+            for replica in range(first, first + stage.replicas):
+                self._use.link[replica] += seconds
+                free = max(self._now, self._link_free[replica]) + seconds
+                self._link_free[replica] = free
+                end = max(end, free)
+        self._at(end, self._committed, number, batch)
+
+    def _committed(self, number: int, batch: int) -> None:
+        self._open[batch] -= 1
+        self._end_batches()
+        first = self._number[number, 0]
+        for replica in range(first, first + self._times[number].replicas):
+            self._computing[replica] = False
+            self._work(replica)
+
+    def _end_batches(self) -> None:
+        while len(self._ended) < self._shape.batches:
+            batch = len(self._ended)
+            if self._open[batch] or self._rows_committed < batch:
+                return
+            self._ended.append(self._now)
+            if batch in steady_part(self._shape):
+                self._use.mark(batch, self._now)
+
+
+def steady_part(shape: Shape) -> tuple[int, int]:
+    """Two batches between whose ends the pipeline is full: whole cycles of the lanes, if the run
+    has them."""
+    drained = min(shape.staleness + 2, shape.batches // 4)
+    first, last = shape.batches // 4, shape.batches - 1 - drained
+    if last <= first:
+        return (0, shape.batches - 1) if shape.batches > 1 else (0, 0)
+    cycle = shape.lanes // math.gcd(shape.lanes, shape.micro_batches)
+    whole = (last - first) // cycle * cycle
+    return (last - whole, last) if whole else (first, last)
+
+
+def _factors(jitter: float, seed: int) -> Iterator[float]:
+    if not jitter:
+        while True:
+            yield 1.0
+    drawn = np.random.default_rng(seed)
+    while True:
+        yield from drawn.lognormal(-(jitter**2) / 2, jitter, _DRAWN_AT_ONCE).tolist()

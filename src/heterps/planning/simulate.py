@@ -1,0 +1,92 @@
+"""A plan at work: what a run of it would reach, with fill and drain, whole micro-batches, credits,
+commits, jitter and stragglers. Nothing here is measured: times come from the profile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from heterps.errors import InputError
+from heterps.planning.cost_model import Stage
+from heterps.planning.pipeline_run import Conditions, PipelineRun
+from heterps.planning.plan import Plan
+from heterps.planning.problem import Problem
+from heterps.planning.replica_queue import Shape
+from heterps.planning.service_times import ServiceTimes, service_times
+from heterps.planning.simulation import Simulation
+
+MIN_LANES = 16  # as in a run
+_EVENTS = 400_000  # what a simulation of unsaid length is cut to, about
+
+
+def simulate(
+    problem: Problem,
+    plan: Plan,
+    conditions: Conditions | None = None,
+    *,
+    staleness: int | None = None,
+    micro_batches: int | None = None,
+    batches: int | None = None,
+    lanes: int | None = None,
+) -> Simulation:
+    """``staleness`` and ``micro_batches`` are by default the workload's, ``lanes`` those of a run,
+    and ``batches`` as many as it takes to settle. Raises InputError for what no run can be."""
+    workload = problem.workload
+    shape = Shape(
+        lanes or max(MIN_LANES, *(entry.limit for entry in problem.cluster.types)),
+        plan.units,
+        micro_batches or workload.micro_batches,
+        workload.staleness if staleness is None else staleness,
+        batches or 1,
+    )
+    _check(shape, conditions or Conditions())
+    shape = shape if batches else shape.lasting(enough_batches(shape))
+    times = [
+        service_times(problem, Stage(s.first, s.last, s.type), s.units, shape.micro_batches)
+        for s in plan.stages
+    ]
+    return simulate_stages(
+        times,
+        shape,
+        conditions,
+        micro_batch_size=workload.batch_size / shape.micro_batches,
+        predicted=plan.throughput,
+    )
+
+
+def simulate_stages(
+    times: Sequence[ServiceTimes],
+    shape: Shape,
+    conditions: Conditions | None = None,
+    *,
+    micro_batch_size: float = 1.0,
+    predicted: float | None = None,
+) -> Simulation:
+    """The same from the times of stages; ``predicted`` is what the result is set beside."""
+    run = PipelineRun(times, shape, conditions or Conditions())
+    run.to_the_end()
+    return run.found(micro_batch_size, predicted)
+
+
+def enough_batches(shape: Shape) -> int:
+    """To settle in, to measure over (a cycle of the lanes if that is short), and to drain."""
+    cycle = shape.lanes // math.gcd(shape.lanes, shape.micro_batches)
+    affordable = _EVENTS // (8 * len(shape.replicas) * shape.micro_batches)
+    least = 6 * (shape.staleness + 2)
+    return max(least, min(affordable, least + 2 * max(cycle, 20)))
+
+
+def _check(shape: Shape, conditions: Conditions) -> None:
+    for number, units in enumerate(shape.replicas):
+        path = f"plan.stages[{number}].units"
+        if units > shape.micro_batches and shape.staleness == 0:
+            said = f"{units} replicas share {shape.micro_batches} micro-batches of a batch"
+            fix = f"set workload.micro_batches to {units} or more, or use a staleness"
+            raise InputError(path, f"{said}: {fix}")
+        if units > shape.lanes:
+            raise InputError(path, f"expected {shape.lanes} or less (one per lane), got {units}")
+    for stage, replica in conditions.slow:
+        if stage >= len(shape.replicas) or replica >= shape.replicas[stage]:
+            there = ", ".join(str(units) for units in shape.replicas)
+            said = f"there is no replica {replica} of stage {stage}"
+            raise InputError("slow", f"{said}; the stages of the plan have {there} of them")

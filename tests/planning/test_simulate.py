@@ -1,0 +1,179 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heterps.errors import InputError
+from heterps.planning.pipeline_run import Conditions
+from heterps.planning.plan import make_plan
+from heterps.planning.problem import Problem
+from heterps.planning.replica_queue import Shape
+from heterps.planning.service_times import ServiceTimes
+from heterps.planning.simulate import simulate, simulate_stages
+
+
+def stage(replicas=1, forward_s=1.0, backward_s=2.0, **more):
+    return ServiceTimes("cpu", replicas, forward_s, backward_s, **more)
+
+
+def period(stages, m=1, staleness=0, batches=64, lanes=16, **conditions):
+    """Seconds a batch in the steady state."""
+    units = tuple(entry.replicas for entry in stages)
+    shape = Shape(lanes, units, m, staleness, batches)
+    return m / simulate_stages(stages, shape, Conditions(**conditions)).samples_per_s
+
+
+def test_one_stage_takes_forward_and_backward():
+    assert period([stage()]) == pytest.approx(3)
+
+
+def test_one_micro_batch_is_in_one_stage_at_a_time():
+    assert period([stage(), stage()]) == pytest.approx(1 + 1 + 2 + 2)
+
+
+def test_four_micro_batches_overlap_but_for_fill_and_drain():
+    # The second stage works from 1 to 13 and the first goes backward a last time until 15.
+    assert period([stage(), stage()], m=4) == pytest.approx(15)
+
+
+def test_two_replicas_before_one_share_the_micro_batches_of_a_batch():
+    # Both go forward until 2 and 4; the second stage works from 2 to 14; the last goes back until 18.
+    assert period([stage(2, 2, 4), stage()], m=4) == pytest.approx(18)
+
+
+def test_staleness_keeps_both_stages_busy():
+    assert period([stage(), stage()], staleness=2) == pytest.approx(3)
+
+
+def test_credit_bounds_what_is_under_way_on_a_long_way():
+    # Four micro-batches of 1 s forward, 10 on the way, 1 + 1, 10 on the way, 1 back.
+    stages = [stage(1, 1, 1, latency_s=5.0), stage(1, 1, 1, latency_s=5.0)]
+    assert period(stages, staleness=50, batches=300) == pytest.approx(24 / 4)
+
+
+def test_communication_runs_beside_compute_unless_it_is_said_not_to():
+    busy = [stage(fetch_s=5.0)]
+    assert period(busy, m=4, staleness=2) == pytest.approx(20)
+    assert period(busy, m=4, staleness=2, overlap=0.0) == pytest.approx(32)
+
+
+def test_a_commit_holds_its_stage_up():
+    assert period([stage(sync_s=1.0)], m=2) == pytest.approx(7)
+
+
+def test_rows_of_a_batch_are_pulled_after_the_commit_before_it():
+    rows = stage(fetch_s=1.0, push_s=1.0, rows=True)
+    assert period([rows]) == pytest.approx(5)
+    assert period([rows], staleness=2) == pytest.approx(3)
+
+
+def test_servers_are_shared_by_all_replicas():
+    rows = stage(4, rows=True)
+    assert period([rows], m=4, staleness=3, batches=80, server_s=5.0) == pytest.approx(40)
+
+
+def test_the_slowest_replica_holds_up_all_of_them():
+    assert period([stage(2)], m=4, staleness=2, slow={(0, 1): 2.0}) == pytest.approx(12)
+
+
+def test_lanes_that_replicas_do_not_divide_make_one_of_them_work_more():
+    # Of 16 lanes three replicas have 6, 5 and 5.
+    even = period([stage(3)], m=48, staleness=2, lanes=48)
+    assert period([stage(3)], m=48, staleness=2) == pytest.approx(even * 6 * 3 / 16)
+
+
+def test_jitter_is_reproducible_and_costs_throughput():
+    stages = [stage(4, 4, 8), stage()]
+    noisy = period(stages, m=8, jitter=0.3, seed=1)
+    assert noisy == period(stages, m=8, jitter=0.3, seed=1)
+    assert noisy > period(stages, m=8)
+
+
+def test_the_verdict_names_what_sets_the_pace():
+    shape = Shape(16, (1, 1), 4, 2, 64)
+    found = simulate_stages([stage(), stage(1, 2, 4, fetch_s=1.0)], shape)
+    assert found.bound.startswith("stage 1 on cpu sets the pace, bound by compute")
+    assert found.stages[0].waiting["credit"] > 0.3
+    synchronous = simulate_stages([stage(), stage()], Shape(16, (1, 1), 1, 0, 64))
+    assert "waits 50 % of it for the commit of an earlier batch" in synchronous.bound
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 5])
+def test_short_runs_have_a_figure_or_none(batches):
+    found = simulate_stages([stage(), stage()], Shape(16, (1, 1), 2, 0, batches))
+    assert found.run_samples_per_s == pytest.approx(2 / 9)
+    assert found.samples_per_s == (None if batches == 1 else pytest.approx(2 / 9))
+
+
+@st.composite
+def pipelines(draw):
+    """One stage sets the pace; the others have half of their time left."""
+    units = draw(st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3))
+    slowest = draw(st.integers(0, len(units) - 1))
+    stages = []
+    for at, k in enumerate(units):
+        load = 1.0 if at == slowest else draw(st.floats(0.1, 0.5))
+        comm = load * k * draw(st.floats(0, 0.3))
+        moved = {"receive_s": comm / 4 if at else 0.0, "fetch_s": comm / 2}
+        stages.append(stage(k, load * k / 3, 2 * load * k / 3, **moved))
+    return stages, 16 * math.lcm(*units)
+
+
+@settings(max_examples=25, deadline=None)
+@given(pipelines())
+def test_a_full_pipeline_reaches_the_formula(drawn):
+    stages, m = drawn
+    assert period(stages, m=m, staleness=2, batches=24) == pytest.approx(m, rel=0.01)
+
+
+def problem(**workload):
+    figures = {"compute_s": 0.2, "comm_s": 0.1, "alpha": 0.9, "beta": 0.8, "transfer_s": 0.05}
+    on = {"cpu": figures, "gpu": figures | {"compute_s": 0.02}}
+    layers = [
+        {"name": n, "kind": kind, "input_bytes": 4, "weight_bytes": 4, "on": on}
+        for n, kind in (("rows", "embedding"), ("fc", "fc"))
+    ]
+    types = [{"name": n, "price_per_hour": 1, "limit": 16} for n in ("cpu", "gpu")]
+    return Problem.parse(
+        {
+            "cluster": {"types": types},
+            "profile": {"batch_size": 100, "layers": layers},
+            "workload": {"batch_size": 3200, "samples_per_epoch": 1e6, "epochs": 1} | workload,
+        }
+    )
+
+
+def test_a_plan_in_the_steady_state_reaches_its_predicted_throughput():
+    given_problem = problem(micro_batches=32, staleness=2)
+    plan = make_plan(given_problem, "given", ["cpu", "gpu"], [4, 2])
+    found = simulate(given_problem, plan)
+    assert found.predicted == plan.throughput
+    assert found.of_predicted == pytest.approx(1, rel=0.01)
+    assert simulate(given_problem, plan, staleness=0).of_predicted < 0.9
+
+
+def test_more_replicas_than_micro_batches_are_refused_as_in_a_run():
+    given_problem = problem(micro_batches=2)
+    plan = make_plan(given_problem, "given", ["cpu", "cpu"], [4])
+    with pytest.raises(InputError, match=r"4 replicas share 2 micro-batches"):
+        simulate(given_problem, plan)
+    assert simulate(given_problem, plan, staleness=2).samples_per_s
+
+
+def test_a_straggler_that_is_not_there_is_refused():
+    plan = make_plan(problem(), "given", ["cpu", "cpu"], [1])
+    with pytest.raises(InputError, match="no replica 3 of stage 0"):
+        simulate(problem(), plan, Conditions(slow={(0, 3): 2.0}))
+
+
+def test_a_plan_that_takes_no_time_has_no_figure():
+    none = simulate_stages([stage(1, 0.0, 0.0)], Shape(16, (1,), 1, 0, 8))
+    assert (none.samples_per_s, none.bound) == (None, "nothing takes any time")
+
+
+@pytest.mark.slow
+def test_thousands_of_workers_are_simulated():
+    stages = [stage(3000, fetch_s=0.5, push_s=0.5, rows=True), stage(1000, 0.3, 0.6)]
+    found = simulate_stages(stages, Shape(3000, (3000, 1000), 3000, 2, 12))
+    assert 0.5 < found.samples_per_s / 1000 <= 1
