@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from heterps.job.fields import Amount, Positive, Record, Text, Units, refuse
+from heterps.job.fields import Amount, Positive, Record, Text, Units, refuse, shown
 
 
 class ResourceType(Record):
@@ -25,6 +25,12 @@ class ResourceType(Record):
     slowdown: Amount | None = None
     link_mbps: Amount | None = None
     link_ms: Amount | None = None
+
+    def model_post_init(self, _context: Any) -> None:
+        if self.slowdown is not None and self.slowdown < 1:
+            raise refuse(f"expected 1 or more, got {shown(self.slowdown)}", "slowdown")
+        if self.link_mbps == 0:
+            raise refuse("expected more than 0; leave it out for no bound", "link_mbps")
 
 
 def _checked(types: tuple[ResourceType, ...]) -> tuple[ResourceType, ...]:
