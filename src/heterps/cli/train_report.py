@@ -95,6 +95,13 @@ class LiveLine(TerminalBar):
             self._said_at, self._said = now, text
             print(text, flush=True)
 
+    def note(self, line: str) -> None:
+        """What the person should see even if nobody looks just now."""
+        if self._bar is not None:
+            self._bar.console.print(f"note: {line}", markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(f"note: {line}", file=sys.stderr, flush=True)
+
 
 def live_text(setup: Setup, status: Status) -> str:
     """``12,340 samples/s  loss 0.512  AUC 0.701  busy 81 % 64 %  $0.00012``."""
@@ -192,13 +199,16 @@ def _speed(result: TrainResult) -> str:
 
 def _quality(setup: Setup, result: TrainResult) -> list[tuple[str, str]]:
     what = "validation" if setup.layout.validation is not None else "progressive"
+    own = result.metrics
     shown = [
         f"{_metric_name(name, setup)} {value:.4f}"
-        for name, value in result.metrics.items()
-        if not math.isnan(value)
+        for name, value in own.items()
+        if not math.isnan(value) and not (name == "loss" and value == own.get("logloss"))
     ]
     lines = [(what, ", ".join(shown))]
-    ceiling = planted_ceiling(setup.job)
+    # A ceiling is that of the whole validation set.
+    part = setup.job.validation.max_batches is not None
+    ceiling = {} if part else planted_ceiling(setup.job)
     if "auc" in ceiling and "auc" in result.metrics:
         gap = ceiling["auc"] - result.metrics["auc"]
         lines.append(("ceiling", f"AUC {ceiling['auc']:.4f} of the true model: {gap:.4f} to go"))
