@@ -72,7 +72,7 @@ def job_document(batch: int, staleness: int, shape: Shape, data: Path) -> dict[s
         },
         "cluster": {
             "types": [
-                {"name": name, "device": "cpu", "threads": threads, "price_per_hour": 0, "limit": 1}
+                {"name": name, "device": "cpu", "threads": threads, "price_per_hour": 0, "limit": 2}
                 for name, threads in zip(names, shape.threads, strict=True)
             ]
         },
