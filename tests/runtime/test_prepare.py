@@ -197,6 +197,11 @@ def test_an_optimizer_that_the_servers_do_not_have_is_refused(data):
     assert "optimizer.name" in refused(small_job(data, "ctrdnn", **changes))
 
 
+def test_dense_weights_on_the_servers_are_float32(data):
+    line = refused(small_job(data, "ctrdnn", dense_sync="server", dtype="float64"))
+    assert "dtype: the parameter servers, which dense_sync names, have no float64" in line
+
+
 def test_a_run_without_a_batch_is_refused(data):
     assert "workload.epochs" in refused(small_job(data, "ctrdnn", workload__epochs=0))
 

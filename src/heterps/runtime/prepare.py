@@ -196,6 +196,9 @@ def _check(job: Job, stages: Sequence[StageLayout]) -> None:
         known = ", ".join(_SERVER_OPTIMIZERS)
         problem = f"the parameter servers, which dense_sync names, have no {job.optimizer.name}"
         raise InputError("optimizer.name", f"{problem} (they have: {known})")
+    if job.dense_sync == "server" and job.dtype != "float32":
+        problem = f"the parameter servers, which dense_sync names, have no {job.dtype}"
+        raise InputError("dtype", f"{problem}: use float32, or dense_sync: allreduce")
 
 
 def _check_units(job: Job, stages: Sequence[StageLayout]) -> None:
