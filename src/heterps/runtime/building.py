@@ -31,6 +31,7 @@ from heterps.runtime.metrics import counts_for, task_of
 from heterps.runtime.optimizers import learning_rate_factor, make_optimizer
 from heterps.runtime.replica import Replica
 from heterps.runtime.stage import Stage
+from heterps.runtime.warm_start import read_warm_start
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _STORE: Any = dist
@@ -100,6 +101,10 @@ def build_replica(
     wake: Wake,
 ) -> Replica:
     whole = build_model(job)
+    if job.dense_sync == "server":  # whose tensors begin with what the first worker gives them
+        found = read_warm_start(job, whole.state_dict(), whole.tables)
+        if found is not None:
+            whole.load_state_dict(found.weights)
     own = layout.stages[place[0]]
     device = next(entry.device for entry in job.cluster.types if entry.name == own.type)
     chain = whole.slice(own.first, own.last).to(device)
