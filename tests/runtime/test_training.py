@@ -6,7 +6,9 @@ import pytest
 import safetensors.torch
 import torch
 
+from heterps.errors import InputError
 from heterps.events import read_events
+from heterps.runtime.prepare import prepare
 from heterps.runtime.saved_model import load_dense, read_manifest
 from heterps.testing.runs import (
     Outcome,
@@ -131,14 +133,36 @@ def test_a_run_without_improvement_ends_early(data, tmp_path):
     assert read_manifest(tmp_path / "run/best")["step"] == 4
 
 
-def test_a_run_goes_on_from_an_earlier_one(data, tmp_path):
-    _, earlier = run(few_steps(data, 10, "two_emb", (2, 1)), tmp_path / "first")
-    job = few_steps(data, 10, "two_emb", (1, 2), servers__count=2)
-    warm = job.model_copy(update={"warm_start": str(tmp_path / "first")})
-    _, found = run(warm, tmp_path / "second")
-    expected = reference(job, start=earlier)
+@pytest.fixture(scope="module")
+def earlier(data, tmp_path_factory):
+    """A run of 10 batches: its folder, and what it came to."""
+    path = tmp_path_factory.mktemp("earlier") / "run"
+    return path, run(few_steps(data, 10, "two_emb", (2, 1)), path)[1]
+
+
+@pytest.mark.parametrize("sync", ["allreduce", "server"])
+def test_a_run_goes_on_from_an_earlier_one(data, tmp_path, earlier, sync):
+    path, start = earlier
+    replicas = (1, 2) if sync == "allreduce" else (1, 1)
+    job = few_steps(data, 10, "two_emb", replicas, servers__count=2, dense_sync=sync)
+    _, found = run(job.model_copy(update={"warm_start": str(path)}), tmp_path / "run")
+    expected = reference(job, start=start)
     assert found.losses == pytest.approx(expected.losses, rel=1e-5)
     assert found.distance(expected) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": 6}, "another seed"),
+        ({"tables": {"narrow": {"rule": "sgd"}}}, "table 'narrow' .* saved with rule"),
+        ({"model__args": {"wide_dim": 4, "narrow_dim": 2, "hidden": [6, 4]}}, "rows of 5"),
+        ({"model__args": {"wide_dim": 5, "narrow_dim": 2, "hidden": [6, 5]}}, "shape"),
+    ],
+)
+def test_an_earlier_run_that_does_not_fit_is_refused(data, earlier, changes, said):
+    with pytest.raises(InputError, match=f"^warm_start: .*{said}"):
+        prepare(small_job(data, "two_emb", warm_start=str(earlier[0]), **changes))
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])

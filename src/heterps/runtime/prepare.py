@@ -27,11 +27,11 @@ from heterps.models.trace import Trace, trace
 from heterps.planning.plan import Plan, read_plan, read_stages
 from heterps.planning.problem import Problem
 from heterps.planning.schedulers import make_scheduler
-from heterps.runtime.building import build_model
+from heterps.runtime.building import build_model, table_spec
 from heterps.runtime.layout import MIN_LANES, Layout, StageLayout
 from heterps.runtime.metrics import chosen_metric, task_of
 from heterps.runtime.stage import Cut
-from heterps.runtime.warm_start import read_warm_start
+from heterps.runtime.warm_start import check_tables, read_warm_start
 
 _SAMPLES_TO_TRACE = 64
 # What the parameter servers can do that an optimizer of dense weights does.
@@ -93,7 +93,7 @@ def prepare(
         raise InputError("data", "is missing: say what to train on")
     chain = build_model(job)
     job.tables_of(chain.tables)
-    read_warm_start(job, chain.state_dict(), chain.tables)
+    _check_warm_start(job, chain)
     binary = task_of(chain) == "binary"
     data = Dataset.open(job.data, "train", job.folder, binary=binary)
     job = job.with_samples(data.samples)
@@ -218,6 +218,13 @@ def _check_units(job: Job, stages: Sequence[StageLayout]) -> None:
                 f"{stage.units} replicas share {m} micro-batches of a batch, so some would idle: "
                 f"set workload.micro_batches to {stage.units} or more, or use a staleness",
             )
+
+
+def _check_warm_start(job: Job, chain: Chain) -> None:
+    found = read_warm_start(job, chain.state_dict(), chain.tables)
+    if found is not None and found.tables is not None:
+        specs = {name: table_spec(job, name, dim) for name, dim in chain.tables.items()}
+        check_tables(found.tables, specs)
 
 
 def _check_device(entry: ResourceType) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from heterps.errors import InputError, SnapshotError
 from heterps.job.spec import Job
+from heterps.ps.protocol import TableSpec
 from heterps.ps.snapshots import open_snapshot
 from heterps.runtime.run_folder import MODEL
 from heterps.runtime.saved_model import TABLES, load_dense
@@ -42,6 +43,22 @@ def read_warm_start(
         found = WarmStart(_of_file(source), None)
     _check(own, found.weights, job.warm_start)
     return WarmStart({name: found.weights[name].to(own[name].dtype) for name in own}, found.tables)
+
+
+def check_tables(path: Path, tables: Mapping[str, TableSpec]) -> None:
+    """Raises InputError where the rows of a snapshot are not those of such tables."""
+    held = open_snapshot(path).tables
+    for name, spec in tables.items():
+        saved = held[name][0]["settings"]
+        wanted = {"rule": spec.rule, "initial": spec.initial, "scale": float(spec.scale)}
+        for key, value in wanted.items():
+            if saved[key] != value:
+                problem = f"was saved with {key} {saved[key]}, this job has {value}"
+                raise InputError("warm_start", f"table '{name}' of {path} {problem}")
+        if saved["seed"] != spec.seed:
+            problem = "belongs to a run with another seed: rows that are not in it would differ"
+            fix = "set the job's seed to that of the run"
+            raise InputError("warm_start", f"table '{name}' of {path} {problem}; {fix}")
 
 
 def _of_run(model: Path, tables: Mapping[str, int]) -> WarmStart:
