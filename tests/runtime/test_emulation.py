@@ -77,12 +77,23 @@ def test_messages_follow_each_other_over_the_link(time):
     emulation = Emulation.of(unit(link_mbps=8.0, link_ms=5.0), time.as_clock())
     seen = []
     for name in "ab":
-        emulation.carry(10_000, lambda name=name: seen.append((name, round(time.wall, 6))))
+        emulation.carry(
+            10_000, lambda name=name: seen.append((name, round(time.wall, 6))), leaves=True
+        )
     assert emulation.next_due_s(at_most=1.0) == pytest.approx(0.015)
     emulation.run_due()
     assert seen == []
     emulation.settle()
     assert seen == [("a", 0.015), ("b", 0.025)]
+
+
+def test_what_leaves_is_waited_for_and_what_comes_is_not(time):
+    emulation = Emulation(bytes_per_s=1000.0, clock=time.as_clock())
+    seen = []
+    emulation.carry(1000, lambda: seen.append("sent"), leaves=True)
+    emulation.carry(1000, lambda: seen.append("received"))
+    emulation.settle()
+    assert (seen, time.wall) == (["sent"], 1.0)
 
 
 def test_the_link_rests_while_there_is_nothing_to_carry(time):

@@ -24,6 +24,7 @@ from heterps.runtime.channel import Mesh
 from heterps.runtime.channel.wake import Wake
 from heterps.runtime.collective import Alone, ChannelGroup, GlooGroup, ReplicaGroup
 from heterps.runtime.dense_update import DenseUpdate, ServerUpdate, SummedUpdate
+from heterps.runtime.emulation import Emulation, exchanged_bytes
 from heterps.runtime.inputs import Inputs
 from heterps.runtime.layout import Layout
 from heterps.runtime.lookups import Announced, Lookups
@@ -106,9 +107,9 @@ def build_replica(
         if found is not None:
             whole.load_state_dict(found.weights)
     own = layout.stages[place[0]]
-    device = next(entry.device for entry in job.cluster.types if entry.name == own.type)
-    chain = whole.slice(own.first, own.last).to(device)
-    like = torch.empty(0, dtype=DTYPES[job.dtype], device=device)
+    unit = next(entry for entry in job.cluster.types if entry.name == own.type)
+    chain = whole.slice(own.first, own.last).to(unit.device)
+    like = torch.empty(0, dtype=DTYPES[job.dtype], device=unit.device)
     task = task_of(whole)
     update = _update(job, layout, chain, client, group, own.units)
     stage = Stage(
@@ -125,7 +126,23 @@ def build_replica(
     lookups = Lookups(chain, tables, announced, like, clip=job.clip.row)
     inputs = Inputs(lookups, wake)
     counts = lambda: counts_for(task, job.validation.k)  # noqa: E731
-    return Replica(layout, place, stage, mesh, inputs, lookups, counts, like)
+    return Replica(
+        layout,
+        place,
+        stage,
+        mesh,
+        inputs,
+        lookups,
+        counts,
+        like,
+        Emulation.of(unit),
+        _exchanged_bytes(job, chain, own.units),
+    )
+
+
+def _exchanged_bytes(job: Job, chain: Chain, replicas: int) -> float:
+    weights = sum(weight.nbytes for weight in chain.parameters())
+    return exchanged_bytes(weights, replicas, by_servers=job.dense_sync == "server")
 
 
 def announcements(

@@ -45,7 +45,8 @@ class Emulation:
         self._clock = clock or Clock()
         self._owed_s = 0.0
         self._free_at = 0.0
-        self._under_way: deque[tuple[float, Callable[[], None]]] = deque()
+        self._under_way: deque[tuple[float, Callable[[], None], bool]] = deque()
+        self._leaving = 0
 
     @classmethod
     def of(cls, entry: ResourceType, clock: Clock | None = None) -> Emulation:
@@ -71,17 +72,22 @@ class Emulation:
         passed = cpu if waits else self._clock.now() - began
         self._idle(idle_s(self._slowdown, cpu, passed))
 
-    def carry(self, size_bytes: float, then: Callable[[], None]) -> None:
-        """``then`` happens when the link has carried so many bytes: at once without a link."""
+    def carry(self, size_bytes: float, then: Callable[[], None], *, leaves: bool = False) -> None:
+        """``then`` happens when the link has carried so many bytes: at once without a link.
+        ``leaves``: somebody else waits for it."""
         if not self.has_link:
             then()
             return
-        self._under_way.append((self._occupy(size_bytes) + self._latency_s, then))
+        due = self._occupy(size_bytes) + self._latency_s
+        self._under_way.append((due, then, leaves))
+        self._leaving += leaves
 
     def run_due(self) -> None:
         """Lets happen what is due."""
         while self._under_way and self._under_way[0][0] <= self._clock.now():
-            self._under_way.popleft()[1]()
+            _, then, leaves = self._under_way.popleft()
+            self._leaving -= leaves
+            then()
 
     def next_due_s(self, at_most: float) -> float:
         """How long a worker with nothing to do may wait."""
@@ -90,9 +96,9 @@ class Emulation:
         return min(at_most, max(0.0, self._under_way[0][0] - self._clock.now()))
 
     def settle(self) -> None:
-        """Waits until all that is under way has happened: others may need it while this worker
-        waits for them."""
-        while self._under_way:
+        """Waits until all that leaves has left: others may need it while this worker waits for
+        them."""
+        while self._leaving:
             self._clock.sleep(self.next_due_s(at_most=3600.0))
             self.run_due()
 

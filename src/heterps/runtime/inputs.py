@@ -49,6 +49,10 @@ class Inputs:
         while self._ready:
             yield self._ready.popleft()
 
+    def row_bytes(self, number: int) -> int:
+        """Of a ready one: its ids, and the rows that came for them."""
+        return self._coming[number][1].row_bytes
+
     def take(self, number: int) -> Input:
         """Raises what went wrong with its rows."""
         arrived, lookup = self._coming.pop(number)

@@ -64,6 +64,12 @@ class Lookup:
         """The rows of each layer; raises what a server answered."""
         return {layer: self._asked(layer) for layer in self._pulls}
 
+    @property
+    def row_bytes(self) -> int:
+        """What went over the wire, once it has; raises what a server answered."""
+        ids = sum(distinct.nbytes for distinct, _ in self._ids.values())
+        return ids + sum(pull.result().nbytes for pull in self._pulls.values())
+
     def _asked(self, layer: str) -> Asked:
         distinct, inverse = self._ids[layer]
         values = torch.from_numpy(self._pulls[layer].result()).to(self.like)

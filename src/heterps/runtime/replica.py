@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from heterps.data.lane_plan import LanePlan, lanes_of_replica
 from heterps.data.prefetch import Prefetch
 from heterps.models.batch import LOSS
 from heterps.runtime.channel import FORWARD, Arrived, Mesh
+from heterps.runtime.emulation import Emulation
 from heterps.runtime.inputs import Feed, Inputs
 from heterps.runtime.layout import Layout, micro_batch, micro_batches_of
 from heterps.runtime.lookups import Lookups
@@ -56,8 +59,11 @@ class Replica:
         lookups: Lookups,
         counts: Callable[[], Counts],
         like: Tensor,
+        emulation: Emulation | None = None,
+        exchanged_bytes: float = 0.0,
     ) -> None:
-        """``like`` is a tensor of the type and on the device that the stage computes with."""
+        """``like`` is a tensor of the type and on the device that the stage computes with;
+        ``exchanged_bytes`` is what this replica moves in a commit."""
         self.stage = stage
         self.mesh = mesh
         self.meter = Meter()
@@ -72,6 +78,8 @@ class Replica:
         self._new_counts = counts
         self.counts = counts()
         self._like = like
+        self._emulation = emulation or Emulation()
+        self._exchanged_bytes = exchanged_bytes
         self._exact = self._exact_names()
         self._gradients: dict[int, dict[str, Tensor]] = {}
         self._early: list[Arrived] = []
@@ -91,8 +99,7 @@ class Replica:
             elif task.do is Do.BACKWARD:
                 self._backward(task.number)
             else:
-                with self.meter.measure(COMMIT):
-                    self.stage.commit(task.number)
+                self._commit(task.number)
                 orders.committed(task.number)
 
         start = plan.batch(first).first
@@ -162,25 +169,39 @@ class Replica:
                 do(task)
                 orders.progressed()
             elif program.finished and segment.closed:
+                self._emulation.settle()
                 return
             elif not (feed and self._prepare(feed, plan, segment.end, room, training)):
                 orders.waiting()
-                self._take_in(program, self.mesh.receive(_WAIT_S), plan, training)
+                wait_s = self._emulation.next_due_s(_WAIT_S)
+                self._take_in(program, self.mesh.receive(wait_s), plan, training)
 
     def _take_in(
         self, program: ReplicaProgram, arrived: list[Arrived], plan: LanePlan, training: bool
     ) -> None:
-        for message in arrived:
-            if message.kind == FORWARD:
-                self._add(message.micro_batch, message.tensors, plan, training)
+        carry = self._emulation.carry
+        for number, tensors, kind in ((m.micro_batch, m.tensors, m.kind) for m in arrived):
+            if kind == FORWARD:
+                carry(_size(tensors), partial(self._add, number, tensors, plan, training))
             else:
-                self._gradients[message.micro_batch] = message.tensors
-                program.gradient_arrived(message.micro_batch)
+                carry(_size(tensors), partial(self._gradient, program, number, tensors))
         for number in self._inputs.ready():
-            program.input_arrived(number)
+            rows = self._inputs.row_bytes(number) if self._emulation.has_link else 0
+            carry(rows, partial(program.input_arrived, number))
+        self._emulation.run_due()
+
+    def _gradient(self, program: ReplicaProgram, number: int, arrived: dict[str, Tensor]) -> None:
+        self._gradients[number] = arrived
+        program.gradient_arrived(number)
+
+    @contextmanager
+    def _working(self, purpose: str) -> Iterator[None]:
+        """A piece of work, as long as it takes a unit of this type."""
+        with self.meter.measure(purpose), self._emulation.work():
+            yield
 
     def _add(self, number: int, arrived: dict[str, Tensor], plan: LanePlan, training: bool) -> None:
-        with self.meter.measure(PREPARE):
+        with self._working(PREPARE):
             batch = plan.batch_of(number) if training else None
             context = self.stage.context(number, training=training)
             self._inputs.add(number, batch, arrived, context)
@@ -214,7 +235,7 @@ class Replica:
     def _forward(self, number: int) -> None:
         plan = self._layout.train
         arrived, asked = self._inputs.take(number)
-        with self.meter.measure(FORWARD_S):
+        with self._working(FORWARD_S):
             made = self.stage.forward(micro_batch(plan, number), self._here(arrived), asked)
         if not self._last:
             self._send_forward(number, made)
@@ -223,20 +244,27 @@ class Replica:
         self.counts.observe(made, made)
 
     def _backward(self, number: int) -> None:
-        with self.meter.measure(BACKWARD):
+        with self._working(BACKWARD):
             arrived = self._here(self._gradients.pop(number, {}))
             back, rows = self.stage.backward(number, arrived)
         if self._stage > 0:
             self._send_back(number, back)
-        with self.meter.measure(SEND):
-            for gradients in rows:
-                self._lookups.give(gradients)
+        for gradients in rows:
+            size = gradients.ids.nbytes + gradients.values.nbytes
+            self._leave(size, partial(self._lookups.give, gradients))
         span = self._layout.train.span_of(number)
         self.samples += span.stop - span.start
 
+    def _commit(self, batch: int) -> None:
+        with self.meter.measure(COMMIT):
+            self._emulation.settle()
+            with self._emulation.work(waits=True):
+                self.stage.commit(batch)
+            self._emulation.exchange(self._exchanged_bytes)
+
     def _predict(self, number: int, counts: Counts) -> None:
         arrived, asked = self._inputs.take(number)
-        with self.meter.measure(PREDICT):
+        with self._working(PREDICT):
             made = self.stage.predict(number, self._here(arrived), asked)
         if self._last:
             counts.observe(made, made)
@@ -244,14 +272,23 @@ class Replica:
             self._send_forward(number, made)
 
     def _send_forward(self, number: int, made: dict[str, Tensor]) -> None:
-        with self.meter.measure(SEND):
-            replica = self._routing.replica(self._stage + 1, number)
-            self.mesh.send_forward(replica, number, _on_cpu(made), exact=self._exact)
+        replica = self._routing.replica(self._stage + 1, number)
+        send = partial(self.mesh.send_forward, exact=self._exact)
+        self._leave(_size(made), lambda: send(replica, number, _on_cpu(made)))
 
     def _send_back(self, number: int, gradients: dict[str, Tensor]) -> None:
-        with self.meter.measure(SEND):
-            replica = self._routing.replica(self._stage - 1, number)
-            self.mesh.send_back(replica, number, _on_cpu(gradients))
+        replica = self._routing.replica(self._stage - 1, number)
+        send = self.mesh.send_back
+        self._leave(_size(gradients), lambda: send(replica, number, _on_cpu(gradients)))
+
+    def _leave(self, size_bytes: int, send: Callable[[], None]) -> None:
+        """Sends now, or when an emulated link would have carried it."""
+
+        def sent() -> None:
+            with self._working(SEND):
+                send()
+
+        self._emulation.carry(size_bytes, sent, leaves=True)
 
     def _exact_names(self) -> tuple[str, ...]:
         """What carries no gradient is no activation: it keeps its precision."""
@@ -261,6 +298,10 @@ class Replica:
 
 def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.cpu() for name, tensor in tensors.items()}
+
+
+def _size(tensors: Mapping[str, Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def figures(replica: Replica) -> dict[str, Any]:

@@ -1,0 +1,33 @@
+"""Real processes on emulated units learn what they learn on real ones."""
+
+import pytest
+
+from heterps.runtime.prepare import prepare
+from heterps.testing.runs import TYPE, run, small_job
+
+EMULATED = {"name": TYPE, "price_per_hour": 0.04, "limit": 16, "slowdown": 2.0}
+LINK = {"link_mbps": 200.0, "link_ms": 0.5}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [(2, 1), (1, 2)])
+def test_an_emulated_plan_ends_where_the_real_one_does(data, tmp_path, replicas):
+    changes = {"cluster__types": [EMULATED | LINK]}
+    _, real = run(small_job(data, "two_emb", replicas), tmp_path / "real")
+    _, slow = run(small_job(data, "two_emb", replicas, **changes), tmp_path / "slow")
+    assert slow.equals(real)
+
+
+@pytest.mark.slow
+def test_staleness_and_validation_end_on_emulated_links(data, tmp_path):
+    changes = {"cluster__types": [EMULATED | LINK], "workload__staleness": 2}
+    plain = small_job(data, "ctrdnn", (1, 3, 2), **changes)
+    job = small_job(data, "ctrdnn", (1, 3, 2), data__validation=list(plain.data.train), **changes)
+    result, found = run(job, tmp_path / "run")
+    assert len(found.losses) == result.steps == prepare(job).layout.batches
+    assert 0 <= result.metrics["auc"] <= 1
