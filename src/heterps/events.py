@@ -5,28 +5,43 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+_MOST_WAITING = 10_000
+
 
 class EventLog:
-    """Appends to a file; every event is on its way to the disk when ``write`` returns."""
+    """Appends to a file; every event is on its way to the disk when ``write`` returns. Without room
+    on the disk events wait in memory for it, the last ``_MOST_WAITING`` of them."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        torn = self.path.exists() and not _ends_with_a_line(self.path)
-        self._file = self.path.open("a", encoding="utf-8")
-        if torn:  # by a writer that was killed
-            self._file.write("\n")
+        self._torn = self.path.exists() and not _ends_with_a_line(self.path)  # by a killed writer
+        self._file = self.path.open("ab", buffering=0)
+        self._waiting: deque[bytes] = deque(maxlen=_MOST_WAITING)
 
     def write(self, kind: str, **fields: Any) -> None:
         """One line: ``time`` in seconds since 1970, ``kind`` and the fields. What JSON has no
         number for, such as NaN, becomes null.
         """
         event = {"time": round(time.time(), 3), "kind": kind, **fields}
-        self._file.write(json.dumps(finite(event), allow_nan=False, default=str) + "\n")
-        self._file.flush()
+        line = json.dumps(finite(event), allow_nan=False, default=str) + "\n"
+        self._waiting.append(line.encode())
+        while self._waiting and self._append(self._waiting[0]):
+            self._waiting.popleft()
+
+    def _append(self, line: bytes) -> bool:
+        """Whether there was room for it."""
+        line = b"\n" + line if self._torn else line
+        try:
+            written = self._file.write(line)
+        except OSError:
+            return False
+        self._torn = written != len(line)
+        return not self._torn
 
     def close(self) -> None:
         self._file.close()

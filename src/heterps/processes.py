@@ -108,6 +108,15 @@ def stop_all(children: Sequence[Child], grace_s: float) -> None:
         child.wait(_LAST_PATIENCE_S)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process is held by SIGSTOP or a debugger."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in ("T", "t")
+
+
 def ending(code: int) -> str:
     """How a process ended, in words."""
     if code >= 0:

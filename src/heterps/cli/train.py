@@ -74,8 +74,10 @@ def run_and_show(
     try:
         result = _run(setup, folder, title, as_json, start)
     except KeyboardInterrupt:
-        found = Snapshots(folder.path).paths()
-        there = "go on with" if found else "no snapshot was taken; begin again with"
+        step = Snapshots(folder.path).last_step
+        there = "there is no snapshot; begin again with"
+        if step is not None:
+            there = f"there is a snapshot of step {step:,}; go on with"
         typer.echo(f"interrupted; {there}: heterps resume {folder.path}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
@@ -104,7 +106,7 @@ def _run(
     setup: Setup, folder: RunFolder, title: str, as_json: bool, start: RunSnapshot | None
 ) -> TrainResult:
     from heterps.cli.train_report import LiveLine, print_start
-    from heterps.runtime.generation import Stop
+    from heterps.runtime.stop import Stop
     from heterps.runtime.training import train_run
 
     if not as_json:
@@ -113,7 +115,7 @@ def _run(
     before = signal.signal(signal.SIGINT, stop.ask)
     try:
         with LiveLine(setup, quiet=as_json) as line:
-            return train_run(setup, folder, line.show, start=start, stop=stop)
+            return train_run(setup, folder, line.show, start=start, stop=stop, notice=line.note)
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -16,11 +16,10 @@ from typing import Any
 
 from heterps.errors import ServerError
 from heterps.ps.dense import CapturedTensor, DenseTensor
+from heterps.ps.protocol import CAPTURED
 from heterps.ps.requests import Answer, Request
 from heterps.ps.service import Hosted, Outcome, Service, as_document, make_table
 from heterps.ps.snapshots import open_snapshot
-
-CAPTURED = "captured"  # in place of a folder: held, and not written anywhere yet
 
 
 @dataclass
@@ -96,6 +95,7 @@ class Background:
             return
         self._unconcluded = ("", [])
         identity = request.header.fields.get("identity")
+        self._captured = {}
         for hosted in tables:
             hosted.table.conclude_save(identity if isinstance(identity, str) else None)
 

@@ -20,7 +20,7 @@ from heterps.ps.calls import Call, Joint, Reply, read_document
 from heterps.ps.link import Identity, Link
 from heterps.ps.links import Links
 from heterps.ps.processes import registrations
-from heterps.ps.protocol import ONCE, PATIENT, PRECISIONS, DenseSpec, TableSpec
+from heterps.ps.protocol import CAPTURED, ONCE, PATIENT, PRECISIONS, DenseSpec, TableSpec
 from heterps.ps.remote import RemoteTable
 from heterps.ps.remote_tensor import RemoteTensor
 from heterps.ps.sharding import BUCKETS
@@ -116,6 +116,10 @@ class Client:
         """
         base = None if delta_of is None else str(Path(delta_of).absolute())
         self.everywhere("capture", {"names": names, "base": base}).result()
+
+    def release(self) -> None:
+        """Lets go of a capture that is not going to be saved."""
+        self._conclude({"folder": CAPTURED, "identity": None})
 
     def save(
         self,

@@ -72,6 +72,8 @@ class Links:
             raise
         finally:
             self._end = end
+            while self._orders:
+                self._orders.popleft()()
             for link in self.all:
                 link.fail(end)
             context.term()

@@ -109,7 +109,7 @@ def start_servers(
         yield [_await(folder, shard, children[shard], deadline) for shard in range(count)]
     finally:
         stop_all(children, _PATIENCE_S)
-        clear_registrations(folder, count)
+        clear_registrations(folder)
 
 
 def _start(folder: Path, shard: int, options: Sequence[str]) -> Child:
@@ -131,14 +131,14 @@ def _await(folder: Path, shard: int, child: Child, deadline: float) -> Registrat
     return next(found for found in registrations(folder) if found.shard == shard)
 
 
-def clear_registrations(folder: Path, shards: int) -> None:
-    """What servers that were killed could not remove themselves."""
-    for shard in range(shards):
+def clear_registrations(folder: Path) -> None:
+    """What servers that were killed could not remove themselves, whichever there were."""
+    for registration in (folder / FOLDER).glob("shard-*.json"):
         try:
-            addresses = json.loads(registration_path(folder, shard).read_text())["addresses"]
+            addresses = json.loads(registration.read_text())["addresses"]
         except (OSError, ValueError, KeyError):
-            continue
-        registration_path(folder, shard).unlink(missing_ok=True)
+            addresses = []
+        registration.unlink(missing_ok=True)
         for path in (Path(a.removeprefix("ipc://")) for a in addresses if a.startswith("ipc://")):
             path.unlink(missing_ok=True)
             if path.parent.name.startswith(_ASIDE):

@@ -17,6 +17,7 @@ from heterps.errors import (
 )
 
 DONE, FAILED = "done", "failed"
+CAPTURED = "captured"  # in place of a folder: held, and not written anywhere yet
 
 # These take as long as the disk does: they are not sent again while the connection lives.
 PATIENT = frozenset({"save", "load"})

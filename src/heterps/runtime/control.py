@@ -38,8 +38,11 @@ class Message(NamedTuple):
 class Desk:
     """The coordinator's side, for one thread."""
 
-    def __init__(self, key: bytes, generation: int, *, encrypt: bool = False) -> None:
-        self._mesh = Mesh(_key(key), generation, _COORDINATOR, encrypt=encrypt)
+    def __init__(
+        self, key: bytes, generation: int, *, encrypt: bool = False, wake: Wake | None = None
+    ) -> None:
+        """``wake`` ends a wait for messages."""
+        self._mesh = Mesh(_key(key), generation, _COORDINATOR, encrypt=encrypt, wake=wake)
         self._sent = 0
 
     def listen(self, address: str) -> str:

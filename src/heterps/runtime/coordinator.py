@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self, TypeVar
 
 from torch import Tensor
 
@@ -17,19 +18,19 @@ from heterps.errors import HeterPSError, InputError, ProcessError, WorkerLostErr
 from heterps.ps.client import Client
 from heterps.ps.processes import FOLDER, clear_registrations, registration_path, registrations
 from heterps.runtime.building import table_spec
+from heterps.runtime.channel.wake import Wake
 from heterps.runtime.control import Desk, Message
-from heterps.runtime.engines.base import Engine, Handle, ProcessSpec
-from heterps.runtime.failure import FROZEN_S
+from heterps.runtime.engines.base import Engine, ProcessSpec
 from heterps.runtime.prepare import Setup
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.saved_model import TABLES, save_dense
-from heterps.wire.sockets import MAX_IPC_PATH
+from heterps.runtime.socket_folder import SocketFolder
+from heterps.runtime.watch import Watch
 
 _START_S = 120.0
 _LOOK_S = 0.2
 _REASON_S = 3.0  # how long a root cause may come after what followed from it
-_SOCKETS = "sockets"
-_ASIDE = "heterps-"
+_T = TypeVar("_T")
 
 OnProgress = Callable[[int, Mapping[str, Any]], None]  # worker's number and what it says
 
@@ -53,14 +54,10 @@ class Coordinator:
         self._generation = generation
         self._layout = setup.layout
         self._encrypt = setup.job.security.encrypt
-        self._handles: list[Handle] = []
-        self._servers: list[Handle] = []
-        self._desk = Desk(folder.key, generation, encrypt=self._encrypt)
+        self._watch = Watch()
+        self._wake = Wake()
+        self._desk = Desk(folder.key, generation, encrypt=self._encrypt, wake=self._wake)
         self._closing = ExitStack()
-        self._beats: dict[int, _Beat] = {}
-        self._pings = _Pings()
-        self._watching = False
-        self._progressed = 0.0  # when any worker last got on
 
     @property
     def names(self) -> list[str]:
@@ -69,8 +66,9 @@ class Coordinator:
 
     def start(self) -> None:
         """Returns when all processes are there and connected."""
+        self._closing.callback(self._wake.close)
         self._closing.callback(self._desk.close)
-        sockets = self._closing.enter_context(_sockets(self._folder.path))
+        sockets = self._closing.enter_context(SocketFolder(self._folder.path))
         control = self._desk.listen(f"ipc://{sockets}/control")
         self._start_servers()
         for number, name in enumerate(self.names):
@@ -78,7 +76,6 @@ class Coordinator:
         self.client = self._connect_to_servers()
         self._await_beats()
         self._introduce()
-        self._watching = True
 
     def __enter__(self) -> Self:
         return self
@@ -96,19 +93,27 @@ class Coordinator:
             pass  # the work is done; who is still there is ended now
         finally:
             self._engine.close(grace_s=2.0 if failed else 10.0)
-            clear_registrations(self._folder.path, self._setup.job.servers.count)
+            clear_registrations(self._folder.path)
             self._closing.close()
 
     def tell_all(self, kind: str, fields: Mapping[str, Any] | None = None) -> None:
-        for worker in range(len(self._handles)):
+        for worker in range(len(self._watch.workers)):
             self._tell(worker, kind, fields)
 
-    def gather(self, kind: str, timeout_s: float | None = None) -> dict[int, Message]:
-        """One answer of that kind from every worker; progress is passed on meanwhile."""
-        return self.gather_from(range(len(self._handles)), kind, timeout_s)
+    def gather(
+        self, kind: str, timeout_s: float | None = None, progress_s: float | None = None
+    ) -> dict[int, Message]:
+        """One answer of that kind from every worker; progress is passed on meanwhile, and expected
+        in every ``progress_s``."""
+        workers = range(len(self._watch.workers))
+        return self.gather_from(workers, kind, timeout_s, progress_s)
 
     def gather_from(
-        self, workers: range | list[int], kind: str, timeout_s: float | None = None
+        self,
+        workers: range | list[int],
+        kind: str,
+        timeout_s: float | None = None,
+        progress_s: float | None = None,
     ) -> dict[int, Message]:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         found: dict[int, Message] = {}
@@ -116,10 +121,12 @@ class Coordinator:
             for message in self.receive(_LOOK_S):
                 assert message.kind == kind, f"{message.kind} while waiting for {kind}"
                 found[message.sender] = message
+            if progress_s is not None:
+                self.expect_progress(progress_s)
             if deadline is not None and time.monotonic() > deadline:
                 late = next(worker for worker in workers if worker not in found)
                 problem = f"gave no sign of '{kind}' in {timeout_s:g} s"
-                raise ProcessError(self.names[late], problem)
+                raise ProcessError(self.names[late], problem, "stuck")
         return found
 
     def receive(self, timeout_s: float) -> list[Message]:
@@ -131,7 +138,7 @@ class Coordinator:
         answers = []
         for message in messages:
             if message.kind == "beat":
-                self._beat(message)
+                self._watch.heard(message.sender, int(message.fields["progress"]))
             elif message.kind == "progress":
                 self._hear(message.sender, message.fields)
             elif message.kind == "failed":
@@ -159,7 +166,8 @@ class Coordinator:
         weights = {n: t for n, t in self.state().items() if not n.startswith("optimizer/")}
         with self._folder.saving(name, about) as folder:
             save_dense(folder, weights)
-            self.client.save(folder / TABLES, list(self._setup.chain.tables))
+            tables = list(self._setup.chain.tables)
+            self.while_watching(lambda: self.client.save(folder / TABLES, tables))
 
     def state(self) -> dict[str, Tensor]:
         """Of all layers, by their names: weights, and what optimizers keep."""
@@ -169,12 +177,29 @@ class Coordinator:
         answers = self.gather_from(first, "state", _START_S)
         return {name: t for answer in answers.values() for name, t in answer.tensors.items()}
 
+    def while_watching(self, work: Callable[[], _T]) -> _T:
+        """Does what may wait for the parameter servers in a thread, and looks after all processes
+        meanwhile; raises what it raises, or what has failed."""
+        done: Future[_T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - it reaches whoever waits
+                done.set_exception(error)
+
+        done.add_done_callback(lambda _: self._wake.set())
+        threading.Thread(target=run, name="servers", daemon=True).start()
+        while not done.done():
+            self.receive(_LOOK_S)
+        return done.result()
+
     def _start_servers(self) -> None:
         own = self._setup.job.servers
         path = self._folder.path
         (path / FOLDER).mkdir(exist_ok=True)
+        clear_registrations(path)
         for shard in range(own.count):
-            registration_path(path, shard).unlink(missing_ok=True)
             place = ["--shard", str(shard), "--shards", str(own.count)]
             options = ["--run", str(path), "--generation", str(self._generation)]
             options += ["--encrypt"] if self._encrypt else []
@@ -184,21 +209,33 @@ class Coordinator:
                 (*place, *options),
                 threads=own.threads,
             )
-            self._servers.append(self._engine.start(spec))
+            self._watch.servers.append(self._engine.start(spec))
 
     def _connect_to_servers(self) -> Client:
-        for shard, handle in enumerate(self._servers):
-            there = registration_path(self._folder.path, shard)
-            handle.wait_until(there.exists, _START_S)
-        client = Client.of_run(self._folder.path, generation=self._generation)
-        self._closing.callback(client.close)
-        cold = self._folder.path / "cold"
+        path, deadline = self._folder.path, time.monotonic() + _START_S
+        for shard, handle in enumerate(self._watch.servers):
+            while not registration_path(path, shard).exists():
+                self.receive(_LOOK_S / 4)
+                if time.monotonic() > deadline:
+                    problem = f"was not ready in {_START_S:g} s: {handle.last_words()}"
+                    raise ProcessError(handle.spec.name, problem, "stuck")
+        client = self._client()
+        cold = path / "cold"
         job = self._setup.job
+        shutil.rmtree(cold, ignore_errors=True)
         if any(entry.memory_gib is not None for entry in job.tables.values()):
-            cold.mkdir(exist_ok=True)
+            cold.mkdir()
             self._closing.callback(shutil.rmtree, cold, ignore_errors=True)
         for name, dim in self._setup.chain.tables.items():
-            client.create_table(name, table_spec(job, name, dim, str(cold)))
+            spec = table_spec(job, name, dim, str(cold))
+            self.while_watching(partial(client.create_table, name, spec))
+        # Pings have connections of their own, where nothing that takes long is under way.
+        self._watch.client = self._client(retries=0)
+        return client
+
+    def _client(self, **options: Any) -> Client:
+        client = Client.of_run(self._folder.path, generation=self._generation, **options)
+        self._closing.callback(client.close)
         return client
 
     def _start_worker(self, number: int, name: str, control: str, sockets: Path) -> None:
@@ -211,16 +248,17 @@ class Coordinator:
         ]
         threads = self._setup.type_of(stage).threads
         spec = ProcessSpec(name, "heterps.runtime.worker", tuple(arguments), threads=threads)
-        self._handles.append(self._engine.start(spec))
+        self._watch.workers.append(self._engine.start(spec))
 
     def _await_beats(self) -> None:
         """Until every worker has been heard of."""
         deadline = time.monotonic() + _START_S
-        while len(self._beats) < len(self._handles):
+        workers = len(self._watch.workers)
+        while len(self._watch.beats) < workers:
             self.receive(_LOOK_S)
             if time.monotonic() > deadline:
-                late = next(n for n in range(len(self._handles)) if n not in self._beats)
-                raise ProcessError(self.names[late], f"did not start in {_START_S:g} s")
+                late = next(n for n in range(workers) if n not in self._watch.beats)
+                raise ProcessError(self.names[late], f"did not start in {_START_S:g} s", "stuck")
 
     def _introduce(self) -> None:
         """Tells everyone what to be, and then who the others are."""
@@ -233,7 +271,7 @@ class Coordinator:
             threads = self._setup.type_of(stage).threads
             self._tell(worker, "prepare", {**common, "threads": threads})
         ready = self.gather("ready", _START_S)
-        addresses = [ready[worker].fields["address"] for worker in range(len(self._handles))]
+        addresses = [ready[worker].fields["address"] for worker in range(len(self._watch.workers))]
         meetings = [""] * len(self._layout.stages)
         for worker, (stage, replica) in enumerate(self._layout.workers):
             if replica == 0:
@@ -255,56 +293,35 @@ class Coordinator:
 
     def expect_progress(self, within_s: float) -> None:
         """Raises ProcessError when no worker has got on for so long."""
-        silent = time.monotonic() - self._progressed
-        if silent > within_s:
-            late = min(self._beats, key=lambda worker: self._beats[worker].progressed)
-            problem = f"makes no progress, nor does any other, for {silent:.0f} s"
-            raise ProcessError(self.names[late], problem, "stuck")
+        self._watch.expect_progress(within_s)
 
     def begin_work(self) -> None:
         """Progress is expected from now on."""
-        self._progressed = time.monotonic()
-
-    def _beat(self, message: Message) -> None:
-        now, progress = time.monotonic(), int(message.fields["progress"])
-        last = self._beats.get(message.sender)
-        if last is None or progress != last.progress:
-            self._progressed = now
-        progressed = last.progressed if last and last.progress == progress else now
-        self._beats[message.sender] = _Beat(now, progress, progressed)
+        self._watch.begin_work()
 
     def _look_after(self) -> None:
-        """Raises for a process that has ended or gives no sign of life."""
-        for name, handle in [*zip(self.names, self._handles, strict=False), *self._named_servers()]:
-            if handle.poll() is not None:
-                problem = f"ended: {handle.last_words()}"
-                raise self._reason(None, ProcessError(name, problem, "ended"))
-        if not self._watching:
-            return
-        now = time.monotonic()
-        for worker, beat in self._beats.items():
-            if now - beat.heard > FROZEN_S:
-                problem = f"gives no sign of life for {now - beat.heard:.1f} s"
-                raise ProcessError(self.names[worker], problem, "frozen")
-        self._pings.look(self.client, now)
-
-    def _named_servers(self) -> list[tuple[str, Handle]]:
-        return [(handle.spec.name, handle) for handle in self._servers]
+        try:
+            self._watch.look()
+        except ProcessError as error:
+            raise self._reason(None, error) from None
 
     def _reason(self, failed: Message | None, seen: HeterPSError | None) -> HeterPSError:
-        """What began it: one process's failure makes others fail that miss it, so those that speak
-        of their own fault count first."""
+        """What began it: one process's failure makes others fail that miss it, so one that was
+        killed or stopped counts first, and then those that speak of their own fault."""
         worst = failed
         deadline = time.monotonic() + _REASON_S
         while (worst is None or worst.fields["follows"]) and time.monotonic() < deadline:
-            for name, handle in self._named_servers():
-                if handle.poll() is not None:
-                    return ProcessError(name, f"ended: {handle.last_words()}", "ended")
+            cause = self._watch.cause()
+            if cause is not None:
+                return cause
+            if isinstance(seen, ProcessError) and seen.kind == "frozen":
+                return seen
             try:
                 messages = self._desk.receive(_LOOK_S)
             except WorkerLostError as error:
                 seen = seen or error
-                break
+                time.sleep(_LOOK_S)  # its exit is seen in a moment
+                continue
             for message in messages:
                 if message.kind == "failed" and (worst is None or worst.fields["follows"]):
                     worst = message
@@ -322,9 +339,9 @@ class Coordinator:
         return ProcessError(self.names[failed.sender], problem, "lost" if follows else "wrong")
 
     def _gone(self, seen: HeterPSError | None) -> HeterPSError:
-        for name, handle in zip(self.names, self._handles, strict=False):
-            if handle.poll() is not None:
-                return ProcessError(name, f"ended: {handle.last_words()}", "ended")
+        gone = self._watch.gone()
+        if gone is not None:
+            return gone
         if isinstance(seen, WorkerLostError):
             return ProcessError(self.names[seen.replica], f"was lost: {seen.problem}", "lost")
         assert seen is not None
@@ -332,50 +349,7 @@ class Coordinator:
 
     def _await_ends(self) -> None:
         deadline = time.monotonic() + 10.0
-        while any(handle.poll() is None for handle in self._handles):
+        while any(handle.poll() is None for handle in self._watch.workers):
             if time.monotonic() > deadline:
                 return
             time.sleep(0.01)
-
-
-class _Beat(NamedTuple):
-    """When a worker was last heard, how far it had got, and when it got there."""
-
-    heard: float
-    progress: int
-    progressed: float
-
-
-class _Pings:
-    """Whether the parameter servers answer, asked now and then without waiting for it."""
-
-    def __init__(self) -> None:
-        self._asked: Future[list[Any]] | None = None
-        self._next = 0.0
-
-    def look(self, client: Client, now: float) -> None:
-        if self._asked is not None and self._asked.done():
-            asked, self._asked = self._asked, None
-            error = asked.exception()
-            if error is not None:
-                problem = f"gives no sign of life: {error}"
-                raise ProcessError("server", problem, "frozen") from None
-        if self._asked is None and now >= self._next:
-            self._next = now + 1.0
-            self._asked = client.everywhere("ping", {}, timeout_s=FROZEN_S)
-
-
-class _sockets:  # noqa: N801 - a context manager in all but looks
-    """A folder for unix sockets, in the run's if paths there are short enough."""
-
-    def __init__(self, run: Path) -> None:
-        self._path = run.resolve() / _SOCKETS
-        if len(str(self._path)) + 32 >= MAX_IPC_PATH:
-            self._path = Path(tempfile.mkdtemp(prefix=_ASIDE))
-
-    def __enter__(self) -> Path:
-        self._path.mkdir(exist_ok=True)
-        return self._path
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._path, ignore_errors=True)

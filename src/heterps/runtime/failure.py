@@ -1,9 +1,11 @@
 """What to do when a process of a run has failed: looks at what happened, decides, does nothing.
 
 ```text
- a process ended, froze, or makes no progress   start all of them again from the last snapshot
- the same so often in a row without progress    give up
- a process says that something is wrong         give up: it would be wrong again
+ a process ended, froze, or makes no progress     start all of them again from the last snapshot
+ the same worker so often that its unit seems     the same, under a plan for one unit less of
+ to be gone                                       its type
+ so often in a row without progress               give up
+ a process says that something is wrong           give up: it would be wrong again
 ```
 """
 
@@ -14,45 +16,69 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["ended", "frozen", "stuck", "lost", "wrong"]
+Action = Literal["restart", "fewer", "give up"]
 
 FROZEN_S = 4.0  # without a sign of life
 STUCK_S = 10.0  # without progress, at the least
 STUCK_BATCHES = 10  # and so many times the predicted time of a batch
+UNIT_LOST = 3  # failures of one worker in a row, after which its unit counts as lost
 
 
 @dataclass(frozen=True)
 class Failure:
-    """``step`` is how far the run had got. ``wrong`` is what a process says of its own work; the
-    others are what is seen from outside."""
+    """``step`` is how far the run had got, ``saved`` the step of the snapshot that it then had.
+    ``wrong`` is what a process says of its own work; the others are what is seen from outside."""
 
     process: str
     kind: Kind
     step: int
     problem: str = ""
+    saved: int = 0
 
 
 @dataclass(frozen=True)
 class Decision:
-    """``again`` from the last snapshot, or not at all; ``why`` is for the person."""
+    """``why`` is for the person."""
 
-    again: bool
+    action: Action
     why: str
 
+    @property
+    def again(self) -> bool:
+        return self.action != "give up"
 
-def decide(history: Sequence[Failure], retries: int) -> Decision:
+
+def decide(history: Sequence[Failure], retries: int, *, spare: bool = False) -> Decision:
     """``history`` holds all failures of the run so far, the newest last; ``retries`` is how often
-    it may fail in a row without getting any further."""
+    it may fail in a row without getting any further. ``spare``: the newest is a worker's, and the
+    run can do with a unit less of its type."""
     newest = history[-1]
     if newest.kind == "wrong":
-        return Decision(False, f"{newest.process} would fail in the same way again")
-    row = 1
-    for earlier, later in zip(reversed(history[:-1]), reversed(history), strict=False):
-        if later.step > earlier.step:
-            break
-        row += 1
-    if row > retries:
-        return Decision(False, f"{row} failures in a row without progress past step {newest.step}")
-    return Decision(True, f"failure {row} of at most {retries} in a row")
+        return Decision("give up", f"{newest.process} would fail in the same way again")
+    row = _row(history)
+    count = len(row)
+    if count > retries:
+        furthest = max(failure.step for failure in row)
+        why = f"{count} failures in a row without progress past step {furthest}"
+        return Decision("give up", why)
+    own = [failure.process == newest.process for failure in row[-UNIT_LOST:]]
+    if spare and len(own) == UNIT_LOST and all(own):
+        why = f"{newest.process} failed {UNIT_LOST} times in a row: its unit counts as lost"
+        return Decision("fewer", why)
+    return Decision("restart", f"failure {count} of at most {retries} in a row")
+
+
+def _row(history: Sequence[Failure]) -> list[Failure]:
+    """The last failures between which nothing was gained: neither a step that no attempt before
+    had got to, nor a later snapshot."""
+    row: list[Failure] = []
+    furthest = saved = -1
+    for failure in history:
+        if failure.step > furthest or failure.saved > saved:
+            row = []
+        row.append(failure)
+        furthest, saved = max(furthest, failure.step), max(saved, failure.saved)
+    return row
 
 
 def patience_s(predicted_batch_s: float | None) -> float:

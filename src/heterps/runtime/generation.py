@@ -6,9 +6,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
+from heterps.errors import ServerError, SnapshotError
 from heterps.events import EventLog
 from heterps.runtime.building import validation_batches
 from heterps.runtime.coordinator import Coordinator
@@ -18,7 +20,10 @@ from heterps.runtime.metrics import counts_for, is_better, unpack_counts
 from heterps.runtime.prepare import Setup
 from heterps.runtime.progress import Progress, Status
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
-from heterps.runtime.snapshot import RunSnapshot, Snapshots, Writer
+from heterps.runtime.snapshot import RunSnapshot
+from heterps.runtime.snapshot_taker import SnapshotTaker
+from heterps.runtime.standing import Standing
+from heterps.runtime.stop import Stop, StoppedError
 from heterps.runtime.warm_start import read_warm_start
 
 _AHEAD_S = 2.0  # how much work the workers know of
@@ -27,38 +32,7 @@ _EVENT_EVERY_S = 1.0
 _COMMIT_S = 60.0
 
 Report = Callable[[Status], None]
-
-
-class StoppedError(Exception):
-    """The person has asked for the end; a snapshot was taken."""
-
-
-class Stop:
-    """How a person ends a run: asked once, it ends with a snapshot, at the next chance; asked
-    twice, or before the training has begun, at once."""
-
-    def __init__(self) -> None:
-        self.armed = False
-        self.asked = False
-
-    def ask(self, *_: object) -> None:
-        """Fit for a signal handler."""
-        if not self.armed or self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-
-@dataclass
-class Standing:
-    """What a run has come to, beside its weights: goes from generation to generation."""
-
-    step: int = 0
-    samples: int = 0
-    seconds: float = 0.0
-    metrics: dict[str, float] | None = None  # of the last validation
-    best: dict[str, float] | None = None
-    worse: int = 0  # validations since the best one
-    stopped_early: bool = False
+Notice = Callable[[str], None]  # a line that the person should see
 
 
 class Generation:
@@ -74,12 +48,16 @@ class Generation:
         *,
         number: int = 0,
         start: RunSnapshot | None = None,
+        seconds: float | None = None,
         stop: Stop | None = None,
+        notice: Notice = lambda line: None,
     ) -> None:
+        """``seconds`` the run has taken so far, more than its snapshot knows of."""
         self._setup = setup
         self._layout = setup.layout
         self._events = events
         self._report = report
+        self._notice = notice
         self._start = start
         self._stop = stop or Stop()
         self.standing = Standing(**(start.about["standing"] if start else {}))
@@ -91,14 +69,12 @@ class Generation:
             setup.dollars_per_hour,
             first=before.step,
             samples=before.samples,
-            seconds=before.seconds,
+            seconds=before.seconds if seconds is None else seconds,
         )
         self._coordinator = Coordinator(
             setup, folder, engine, self.progress.heard, generation=number
         )
-        self._snapshots = Snapshots(folder.path, setup.job.snapshot.keep)
-        self._writer = Writer(self._written)
-        self._snapshot_at = time.monotonic()
+        self.snapshots = SnapshotTaker(setup, folder.path, self._coordinator, self._snapshot_said)
         self._reported_at = 0.0
         predicted = setup.plan.throughput if setup.plan else None
         batch_s = setup.job.workload.batch_size / predicted if predicted else None
@@ -107,18 +83,19 @@ class Generation:
     def run(self) -> None:
         """To the end of the training; the model is then in the run folder."""
         began = time.monotonic()
-        with self._coordinator as coordinator:
-            try:
+        try:
+            with self._coordinator as coordinator:
                 coordinator.start()
                 self._restore()
                 seconds = round(time.monotonic() - began, 3)
                 self._events.write("ready", step=self.standing.step, seconds=seconds)
                 self._stop.armed = True
                 self._train()
-            finally:
-                self._writer.finish()
-            about = {"step": self.standing.step, "metrics": self.metrics()}
-            coordinator.save(MODEL, about)
+                self.snapshots.finish()
+                about = {"step": self.standing.step, "metrics": self.metrics()}
+                coordinator.save(MODEL, about)
+        finally:
+            self.snapshots.abandon()
 
     def metrics(self) -> dict[str, float]:
         """Of the last validation, or progressive ones where there is none."""
@@ -126,23 +103,26 @@ class Generation:
 
     def _restore(self) -> None:
         """Where this generation begins: a snapshot, another run's model, or the first weights."""
-        client, tables = self._coordinator.client, list(self._setup.chain.tables)
-        if self._start is not None:
-            client.load(self._start.tables)
-            self._coordinator.load(self._start.state())
+        coordinator, start = self._coordinator, self._start
+        client, tables = coordinator.client, list(self._setup.chain.tables)
+        if start is not None:
+            coordinator.while_watching(lambda: client.load(start.tables))
+            coordinator.load(start.state())
             return
         own = self._setup.chain
         found = read_warm_start(self._setup.job, own.state_dict(), own.tables)
         if found is None:
             return
-        self._coordinator.load(found.weights)
-        if found.tables is not None:
-            client.load(found.tables, tables)
+        coordinator.load(found.weights)
+        rows = found.tables
+        if rows is not None:
+            coordinator.while_watching(lambda: client.load(rows, tables))
             for name in tables:
                 client.table(name).committed = -1
 
     def _train(self) -> None:
-        while self.standing.step < self._layout.batches and not self.standing.stopped_early:
+        self.snapshots.begin()
+        while True:
             end = self._boundary(self.standing.step)
             self.standing.step = reached = self._segment(self.standing.step, end)
             self.standing.samples = self.progress.samples
@@ -150,12 +130,15 @@ class Generation:
             due = reached in (self._next_validation(reached - 1), self._layout.batches)
             if self._layout.validation is not None and due:
                 self._validate()
-            if self._stop.asked and reached < self._layout.batches:
-                self._snapshot()
-                self._writer.finish()
+            if reached == self._layout.batches or self.standing.stopped_early:
+                return
+            if self._stop.asked:
+                self.snapshots.finish()
+                self.snapshots.take(self.standing)
+                self.snapshots.finish()
                 raise StoppedError
-            if self._snapshot_due(reached):
-                self._snapshot()
+            if self.snapshots.due(reached):
+                self.snapshots.take(self.standing)
 
     def _boundary(self, first: int) -> int:
         """Where the next segment ends, unless it is cut short."""
@@ -166,15 +149,6 @@ class Generation:
     def _next_validation(self, first: int) -> int:
         every = self._setup.job.validation.every or self._layout.train.batches_per_epoch
         return (first // every + 1) * every
-
-    def _snapshot_due(self, reached: int) -> bool:
-        own = self._setup.job.snapshot
-        by_step = own.every is not None and reached % own.every == 0
-        return reached < self._layout.batches and (by_step or self._snapshot_late())
-
-    def _snapshot_late(self) -> bool:
-        every_s = self._setup.job.snapshot.every_s
-        return every_s > 0 and time.monotonic() - self._snapshot_at >= every_s
 
     def _segment(self, first: int, end: int) -> int:
         """Trains batches up to ``end``, or to where it was cut short, which it gives. Workers are
@@ -189,7 +163,7 @@ class Generation:
             for message in self._coordinator.receive(0.1):
                 assert message.kind == "trained", message.kind
                 waiting.discard(message.sender)
-            if known < end and (self._stop.asked or self._snapshot_late()):
+            if known < end and (self._stop.asked or self.snapshots.late):
                 end = known
                 self._coordinator.tell_all("more", {"end": end, "closed": True})
             more = self._known(self.progress.committed + 1, end)
@@ -197,6 +171,7 @@ class Generation:
                 known = more
                 self._coordinator.tell_all("more", {"end": known, "closed": known == end})
             self._coordinator.expect_progress(self._patience_s)
+            self.snapshots.hear()
             self._say()
         self._say(force=True)
         self._await_commit(end)
@@ -211,27 +186,42 @@ class Generation:
     def _await_commit(self, end: int) -> None:
         """Until the tables have all that was sent to them."""
         for name in self._setup.chain.tables:
-            table = self._coordinator.client.table(name)
-            deadline = time.monotonic() + _COMMIT_S
-            while table.committed < end - 1 and time.monotonic() < deadline:
-                self._coordinator.receive(0.005)
-            assert table.committed == end - 1, f"{name}: {table.committed} of {end - 1}"
+            self._coordinator.while_watching(partial(self._await_table, name, end - 1))
+
+    def _await_table(self, name: str, batch: int) -> None:
+        table = self._coordinator.client.table(name)
+        deadline = time.monotonic() + _COMMIT_S
+        while (committed := table.committed) < batch:
+            if time.monotonic() > deadline:
+                problem = f"has committed batch {committed}, and not {batch} in {_COMMIT_S:g} s"
+                raise ServerError(f"table '{name}' {problem}")
+            time.sleep(0.005)
 
     def _validate(self) -> None:
         plan, own = self._layout.validation, self._setup.job.validation
         assert plan is not None
         began = time.monotonic()
+        self._coordinator.begin_work()
         self._coordinator.tell_all("validate", {"end": validation_batches(plan, own.max_batches)})
         total = counts_for(self._setup.task, own.k)
-        for answer in self._coordinator.gather("validated").values():
+        found = self._coordinator.gather("validated", progress_s=self._patience_s)
+        for answer in found.values():
             total.merge(unpack_counts(answer.fields["counts"]))
         values, seconds = total.values(), round(time.monotonic() - began, 3)
         better = self._judge(values)
         step = self.standing.step
         self._events.write("validated", step=step, metrics=values, better=better, seconds=seconds)
         if better:
-            self._coordinator.save(BEST, {"step": step, "metrics": values})
+            self._save_best({"step": step, "metrics": values})
         self._report(self.progress.status())
+
+    def _save_best(self, about: Mapping[str, Any]) -> None:
+        self.snapshots.finish()  # servers write one thing at a time
+        try:
+            self._coordinator.save(BEST, about)
+        except (SnapshotError, OSError) as error:
+            self._events.write("best_failed", step=self.standing.step, error=str(error))
+            self._notice(f"the best model was not written, training goes on: {error}")
 
     def _judge(self, values: dict[str, float]) -> bool:
         """Whether this is the best so far; stops the run when that was too long ago."""
@@ -247,33 +237,12 @@ class Generation:
         standing.stopped_early = early and standing.step < self._layout.batches
         return False
 
-    def _snapshot(self) -> None:
-        """Training goes on as soon as every process holds on to what it has."""
-        began = time.monotonic()
-        self._writer.finish()
-        step, coordinator = self.standing.step, self._coordinator
-        state = coordinator.state()
-        coordinator.client.capture()
-        plan = self._layout.train
-        about = {
-            "standing": asdict(self.standing),
-            "lanes": plan.lanes,
-            "cursors": list(plan.cursors(plan.batch(step).first)),
-            "seed": self._setup.job.seed,
-        }
-        self._snapshot_at = time.monotonic()
-        stall = self._snapshot_at - began
-
-        def write() -> Mapping[str, Any]:
-            written = time.monotonic()
-            path = self._snapshots.write(step, state, about, coordinator.client.save)
-            seconds = time.monotonic() - written
-            return {"step": step, "path": str(path), "stall_s": stall, "seconds": seconds}
-
-        self._writer.start(write)
-
-    def _written(self, about: Mapping[str, Any]) -> None:
-        self._events.write("snapshot_failed" if "error" in about else "snapshot", **about)
+    def _snapshot_said(self, about: Mapping[str, Any]) -> None:
+        if "error" not in about:
+            self._events.write("snapshot", **about)
+            return
+        self._events.write("snapshot_failed", **about)
+        self._notice(f"no snapshot was written, training goes on: {about['error']}")
 
     def _say(self, *, force: bool = False) -> None:
         now = time.monotonic()

@@ -185,7 +185,9 @@ class RunFolder:
         if isinstance(file, str):
             document["model"]["file"] = self._copied(Path(file))
         text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=100)
-        (self.path / JOB).write_text(text, encoding="utf-8")
+        partial = self.path / f".{JOB}.partial"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(self.path / JOB)
 
     def _copied(self, file: Path) -> str:
         """The model's file, which may change later."""

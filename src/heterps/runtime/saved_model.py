@@ -35,7 +35,8 @@ def saving(path: Path, about: Mapping[str, Any] | None = None) -> Iterator[Path]
     try:
         yield partial
         files = {file.name: _seal(file) for file in sorted(partial.iterdir()) if file.is_file()}
-        text = json.dumps(finite({"about": dict(about or {}), "files": files}), indent=2)
+        body = {"about": finite(dict(about or {})), "files": files}
+        text = json.dumps({**body, "blake2b": _digest_of(body)}, indent=2)
         (partial / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
         _replace(path, partial)
     except OSError as error:
@@ -72,15 +73,22 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     try:
         body = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        about, files = dict(body["about"]), dict(body["files"])
+        about, files, digest = dict(body["about"]), dict(body["files"]), body["blake2b"]
     except FileNotFoundError:
         raise SnapshotError(folder, "holds no whole model: has the run ended?") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SnapshotError(folder / MANIFEST, f"cannot be read: {error}") from error
+    if digest != _digest_of({"about": about, "files": files}):
+        raise SnapshotError(folder / MANIFEST, "has changed since it was written")
     for name, seal in files.items():
         if not (folder / name).is_file() or _seal(folder / name) != seal:
             raise SnapshotError(folder / name, "is missing or has changed since it was written")
     return about
+
+
+def _digest_of(body: Mapping[str, Any]) -> str:
+    text = json.dumps(body, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _seal(file: Path) -> dict[str, Any]:

@@ -10,9 +10,10 @@ RUN/snapshots/step-00001200/
 
 from __future__ import annotations
 
+import queue
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,14 +59,31 @@ class Snapshots:
         """The newest first, whole or not."""
         return sorted(self.folder.glob(f"{_PREFIX}*[0-9]"), reverse=True)
 
+    @property
+    def last_step(self) -> int | None:
+        """Of the newest, whole or not."""
+        return next((_step_of(path) for path in self.paths()), None)
+
     def newest(self, said: Callable[[str], None] = lambda line: None) -> RunSnapshot | None:
         """The newest that can be loaded; ``said`` gets a line for each that cannot."""
-        for path in self.paths():
+        paths = self.paths()
+        for number, path in enumerate(paths):
             try:
                 return verified(path)
             except HeterPSError as error:
-                said(f"{error}; taking the one before")
+                before = [f"going on from {path.name}" for path in paths[number + 1 :]]
+                instead = next(iter(before), "there is none before it")
+                said(f"{error}; {instead}")
         return None
+
+    def set_aside_after(self, step: int) -> None:
+        """Those that a run does not go on from, though they are newer: damaged ones. They would be
+        in the way of what it writes, and are kept under another name."""
+        for path in self.paths():
+            if _step_of(path) > step:
+                aside = path.with_name(f"{path.name}.damaged")
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
 
     def write(
         self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], tables: SaveTables
@@ -78,6 +96,15 @@ class Snapshots:
         for old in self.paths()[self._keep :]:
             shutil.rmtree(old, ignore_errors=True)
         return path
+
+    def sweep(self) -> None:
+        """Removes what was being written when its writer was killed."""
+        for partial in self.folder.glob(f"{_PREFIX}*.partial-*"):
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.removeprefix(_PREFIX))
 
 
 SaveTables = Callable[[Path], None]
@@ -95,24 +122,33 @@ def verified(path: Path) -> RunSnapshot:
 class Writer:
     """Writes in a thread of its own, one snapshot at a time, while training goes on."""
 
-    def __init__(self, done: Callable[[Mapping[str, Any]], None]) -> None:
-        self._done = done
+    def __init__(self) -> None:
+        self._outcomes: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def start(self, work: Callable[[], Mapping[str, Any]]) -> None:
-        """Waits for the one before."""
-        self.finish()
+        """Not while it is busy."""
+        assert not self.busy
         self._thread = threading.Thread(target=self._run, args=(work,), name="snapshot")
         self._thread.start()
 
     def finish(self) -> None:
+        """Waits."""
         if self._thread is not None:
             self._thread.join()
-            self._thread = None
+
+    def outcomes(self) -> Iterator[Mapping[str, Any]]:
+        """What came of those that have ended since the last call; of a failed one its ``error``."""
+        while not self._outcomes.empty():
+            yield self._outcomes.get()
 
     def _run(self, work: Callable[[], Mapping[str, Any]]) -> None:
         try:
-            self._done(work())
+            self._outcomes.put(work())
         except (HeterPSError, OSError) as error:
             # A full disk stops the snapshot, not the training.
-            self._done({"error": str(error)})
+            self._outcomes.put({"error": str(error)})

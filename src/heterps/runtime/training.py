@@ -15,10 +15,11 @@ from heterps.planning.plan import Plan
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.engines.local import LocalEngine
 from heterps.runtime.failure import Failure, Kind, decide
-from heterps.runtime.generation import Generation, Report, Stop, StoppedError
+from heterps.runtime.generation import Generation, Notice, Report
 from heterps.runtime.prepare import Setup, prepare
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
+from heterps.runtime.stop import Stop, StoppedError
 
 
 @dataclass(frozen=True)
@@ -73,20 +74,22 @@ def train_run(
     *,
     start: RunSnapshot | None = None,
     stop: Stop | None = None,
+    notice: Notice = lambda line: None,
 ) -> TrainResult:
     """Trains and leaves everything in the folder, from ``start`` on if there is one. When a process
-    fails, all start again from the last snapshot, as long as that leads anywhere.
+    fails, all start again from the last snapshot, as long as that leads anywhere; ``notice`` gets
+    the lines about it that a person should see.
 
     Raises what ended it; no process is left. After ``stop`` was asked, KeyboardInterrupt.
     """
     with folder.events() as events:
         about = {"steps": setup.layout.batches, "workers": len(setup.layout.workers)}
         events.write("resumed" if start else "started", step=start.step if start else 0, **about)
-        run = _Run(setup, folder, events, report, make_engine, stop or Stop())
+        run = _Run(setup, folder, events, report, make_engine, stop or Stop(), notice)
         try:
             result = run.to_the_end(start)
         except (KeyboardInterrupt, StoppedError):
-            events.write("interrupted", step=run.step)
+            events.write("interrupted", step=run.step, snapshot=run.snapshot_step)
             raise KeyboardInterrupt from None
         except Exception as error:
             events.write("failed", error=str(error), step=run.step)
@@ -107,6 +110,7 @@ class _Run:
         report: Report,
         make_engine: Callable[[Path], Engine],
         stop: Stop,
+        notice: Notice,
     ) -> None:
         self._setup = setup
         self._folder = folder
@@ -114,6 +118,7 @@ class _Run:
         self._report = report
         self._make_engine = make_engine
         self._stop = stop
+        self._notice = notice
         self._failures: list[Failure] = []
         self._generation: Generation | None = None
         self._snapshots = Snapshots(folder.path, setup.job.snapshot.keep)
@@ -122,6 +127,11 @@ class _Run:
     def step(self) -> int:
         return self._generation.progress.step if self._generation else 0
 
+    @property
+    def snapshot_step(self) -> int | None:
+        """Where this coordinator's last whole snapshot was taken."""
+        return self._generation.snapshots.last_written if self._generation else None
+
     def to_the_end(self, start: RunSnapshot | None) -> TrainResult:
         while True:
             generation = self._new_generation(start)
@@ -129,12 +139,15 @@ class _Run:
                 generation.run()
             except (ProcessError, ServerError, WorkerLostError) as error:
                 self._go_on_or_raise(error)
-                start = self._snapshots.newest(self._say)
+                start = self._snapshots.newest(self._warn)
                 continue
             return self._result(generation)
 
     def _new_generation(self, start: RunSnapshot | None) -> Generation:
         self._stop.armed = False
+        self._snapshots.sweep()
+        self._snapshots.set_aside_after(start.step if start else 0)
+        before = self._generation
         self._generation = Generation(
             self._setup,
             self._folder,
@@ -143,14 +156,17 @@ class _Run:
             self._report,
             number=self._folder.next_generation(),
             start=start,
+            seconds=before.progress.seconds if before else None,
             stop=self._stop,
+            notice=self._notice,
         )
         return self._generation
 
     def _go_on_or_raise(self, error: HeterPSError) -> None:
         process = error.name if isinstance(error, ProcessError) else "a server or worker"
         kind: Kind = error.kind if isinstance(error, ProcessError) else "lost"
-        failure = Failure(process, kind, self.step, str(error))
+        saved = self._snapshots.last_step or 0
+        failure = Failure(process, kind, self.step, str(error), saved)
         self._failures.append(failure)
         decision = decide(self._failures, self._setup.job.recovery.retries)
         self._events.write(
@@ -159,14 +175,18 @@ class _Run:
             process=process,
             how=kind,
             problem=str(error),
-            again=decision.again,
+            action=decision.action,
             why=decision.why,
         )
+        if self._stop.asked:
+            raise StoppedError
         if not decision.again:
             raise error
+        self._notice(f"{error}; starting again from the last snapshot ({decision.why})")
 
-    def _say(self, line: str) -> None:
+    def _warn(self, line: str) -> None:
         self._events.write("warning", text=line)
+        self._notice(line)
 
     def _result(self, generation: Generation) -> TrainResult:
         status, plan = generation.progress.status(), self._setup.plan

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import heterps.ps.server  # noqa: F401 - what the processes need, imported where they fork from
 from heterps.errors import ProcessError
+from heterps.processes import is_stopped
 from heterps.ps import processes as servers
 from heterps.runtime import worker
 from heterps.runtime.engines.base import GRACE_S, Engine, Handle, ProcessSpec
@@ -62,6 +63,9 @@ class ForkedHandle(Handle):
             raise ProcessError(self.spec.name, "does not end, not even by SIGKILL")
         return code
 
+    def stopped(self) -> bool:
+        return is_stopped(self.pid)
+
     def ask_to_end(self) -> None:
         self._process.terminate()
 
@@ -80,6 +84,7 @@ class ForkEngine(Engine):
     def start(self, spec: ProcessSpec) -> ForkedHandle:
         log = self._folder / "logs" / f"{spec.name}.log"
         log.parent.mkdir(exist_ok=True)
+        log.touch()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         arguments = (spec.module, spec.arguments, str(log), spec.variables())

@@ -217,12 +217,15 @@ def outcome(folder: RunFolder) -> Outcome:
 
 
 def losses_of(path: Path) -> list[float]:
-    """Of each batch of a run, as its events tell; after a restart the last word counts."""
+    """Of each batch of a run, as its events tell. What was trained again, after processes had
+    started again, counts as it then was."""
     losses: list[float] = []
     for event in read_events(path / EVENTS):
+        if event["kind"] == "ready":
+            del losses[event["step"] :]
         if event["kind"] == "progress":
-            assert event["first"] <= len(losses), "losses are missing"
-            losses[event["first"] :] = event["losses"]
+            assert event["first"] == len(losses), "losses are missing, or there twice"
+            losses += event["losses"]
     return losses
 
 

@@ -64,6 +64,10 @@ class Handle(ABC):
         """Asks it to end (SIGTERM), ends it after the grace, and gives its exit code. What it has
         started itself ends too. Stopping what has ended does nothing."""
 
+    def stopped(self) -> bool:
+        """Whether the system says that it is held, as by SIGSTOP; not, where that is not known."""
+        return False
+
     @abstractmethod
     def last_words(self, lines: int = 3) -> str:
         """The end of what it wrote to its output, in one line."""
@@ -76,10 +80,10 @@ class Handle(ABC):
             code = self.poll()
             if code is not None:
                 problem = f"{ending(code)} at its start: {self.last_words()}"
-                raise ProcessError(self.spec.name, problem)
+                raise ProcessError(self.spec.name, problem, "ended" if code < 0 else "wrong")
             if time.monotonic() >= deadline:
                 problem = f"was not ready in {timeout_s:g} s: {self.last_words()}"
-                raise ProcessError(self.spec.name, problem)
+                raise ProcessError(self.spec.name, problem, "stuck")
             time.sleep(_LOOK_EVERY_S)
 
 

@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 
 from heterps.errors import InputError, ProcessError
-from heterps.processes import Child, stop_all
+from heterps.processes import Child, is_stopped, stop_all
 from heterps.runtime.engines.base import GRACE_S, Engine, Handle, ProcessSpec
 from heterps.wire.segments import remove_segments_of
 
@@ -41,6 +41,9 @@ class LocalHandle(Handle):
         if code is None:
             raise ProcessError(self.spec.name, "does not end, not even by SIGKILL")
         return code
+
+    def stopped(self) -> bool:
+        return is_stopped(self.pid)
 
     def last_words(self, lines: int = 3) -> str:
         return self.child.last_words(lines)
