@@ -38,7 +38,7 @@ def test_four_micro_batches_overlap_but_for_fill_and_drain():
 
 
 def test_two_replicas_before_one_share_the_micro_batches_of_a_batch():
-    # Both go forward until 2 and 4; the second stage works from 2 to 14; the last goes back until 18.
+    # Both go forward until 2 and 4; the second stage works from 2 to 14; one goes back until 18.
     assert period([stage(2, 2, 4), stage()], m=4) == pytest.approx(18)
 
 
@@ -65,7 +65,8 @@ def test_a_commit_holds_its_stage_up():
 def test_rows_of_a_batch_are_pulled_after_the_commit_before_it():
     rows = stage(fetch_s=1.0, push_s=1.0, rows=True)
     assert period([rows]) == pytest.approx(5)
-    assert period([rows], staleness=2) == pytest.approx(3)
+    # With staleness the pull is there in time; the push still leaves before the commit.
+    assert period([rows], staleness=2) == pytest.approx(4)
 
 
 def test_servers_are_shared_by_all_replicas():
@@ -145,7 +146,7 @@ def problem(**workload):
 
 
 def test_a_plan_in_the_steady_state_reaches_its_predicted_throughput():
-    given_problem = problem(micro_batches=32, staleness=2)
+    given_problem = problem(micro_batches=64, staleness=2)
     plan = make_plan(given_problem, "given", ["cpu", "gpu"], [4, 2])
     found = simulate(given_problem, plan)
     assert found.predicted == plan.throughput

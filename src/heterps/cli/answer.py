@@ -10,12 +10,14 @@ from typing import Any
 from heterps import api
 from heterps.cli.compare import Comparison, compare
 from heterps.cli.progress import Interrupt, ProgressBar
-from heterps.errors import HeterPSError
+from heterps.errors import HeterPSError, InputError
 from heterps.planning.explain import Explanation, explain
 from heterps.planning.frontier import Frontier, frontier
 from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.provisioning import provision
+from heterps.planning.simulate import simulate
+from heterps.planning.simulation import Simulation
 
 # An explanation takes no longer; what it has not proven by then, it says.
 _EXPLAIN_S, _EXPLAIN_WORK = 2.0, 200_000_000
@@ -43,11 +45,14 @@ class Answer:
     comparison: Comparison | None
     explanation: Explanation | None
     frontier: Frontier | None
+    simulation: Simulation | str | None = None  # or why there is none
 
     def as_document(self, *, frontier: bool) -> dict[str, Any]:
         """The JSON form: a plan with the file it is for, or the plans of all methods."""
         document: dict[str, Any] = {"problem": str(self.file)}
         document |= (self.comparison or self.plan).as_document()
+        if isinstance(self.simulation, Simulation):
+            document["simulated"] = self.simulation.samples_per_s
         if self.explanation is not None:
             document["explanation"] = self.explanation.as_document()
         if frontier and self.frontier is not None:
@@ -71,7 +76,18 @@ def answer(file: Path, request: Request, interrupt: Interrupt) -> Answer:
         plan = _plan(problem, seed, request, interrupt)
     explanation = _explain(problem, plan, interrupt) if request.explain else None
     curve = frontier(problem, stop=interrupt.stop) if request.frontier else None
-    return Answer(file, problem, plan, comparison, explanation, curve)
+    simulation = None if comparison else _simulate(problem, plan)
+    return Answer(file, problem, plan, comparison, explanation, curve, simulation)
+
+
+def _simulate(problem: Problem, plan: Plan) -> Simulation | str | None:
+    """Only where the job says how a batch is cut."""
+    if "micro_batches" not in problem.workload.model_fields_set:
+        return None
+    try:
+        return simulate(problem, plan)
+    except InputError as error:
+        return f"not possible: {error}"
 
 
 def _plan(problem: Problem, seed: int, request: Request, interrupt: Interrupt) -> Plan:

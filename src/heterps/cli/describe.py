@@ -22,6 +22,7 @@ from heterps.planning.frontier import Frontier
 from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.ranking import Alternative
+from heterps.planning.simulation import Simulation
 from heterps.planning.solve import EQUAL
 
 _STAGE_TITLES = ("#", "layers", "type", "units", "compute", "comm", "samples/s", "dollars")
@@ -34,7 +35,8 @@ def print_title(file: Path, problem: Problem) -> None:
     print()
 
 
-def print_plan(problem: Problem, plan: Plan) -> None:
+def print_plan(problem: Problem, plan: Plan, simulation: Simulation | str | None = None) -> None:
+    """``simulation`` is what was found, or why there is none, if it was asked for."""
     rows = [
         (
             str(index),
@@ -50,7 +52,11 @@ def print_plan(problem: Problem, plan: Plan) -> None:
     ]
     print_table(Table(_STAGE_TITLES, rows, left=("layers", "type")))
     print()
-    print_lines(totals(problem, plan))
+    lines = totals(problem, plan)
+    if simulation is not None:
+        said = simulation if isinstance(simulation, str) else simulated(simulation)
+        lines.insert(1, ("simulated", said))
+    print_lines(lines)
 
 
 def print_lines(lines: list[tuple[str, str]]) -> None:
@@ -73,6 +79,14 @@ def totals(problem: Problem, plan: Plan) -> list[tuple[str, str]]:
         ("certainty", certainty(plan)),
         ("method", method(plan)),
     ]
+
+
+def simulated(found: Simulation) -> str:
+    """The figure, beside the formula's."""
+    share = found.of_predicted
+    beside = "" if share is None else f", {100 * share:.3g} % of the formula's"
+    how = f"staleness {found.staleness}, {found.micro_batches} micro-batches a batch"
+    return f"{rate(found.samples_per_s)} samples/s{beside} ({how})"
 
 
 def certainty(plan: Plan) -> str:

@@ -17,6 +17,7 @@ from heterps.cli.predict import predict_command
 from heterps.cli.ps import ps_commands
 from heterps.cli.resume import resume_command
 from heterps.cli.runs import runs_command
+from heterps.cli.simulate import simulate_command
 from heterps.cli.snapshot import snapshot_commands
 from heterps.cli.train import train_command
 from heterps.errors import HeterPSError
@@ -56,6 +57,7 @@ def root(
 
 init_command(app)
 plan_command(app)
+simulate_command(app)
 train_command(app)
 resume_command(app)
 snapshot_commands(app)

@@ -196,7 +196,7 @@ class _Output:
         if found.comparison is not None:
             describe.print_comparison(found.comparison)
         else:
-            describe.print_plan(found.problem, found.plan)
+            describe.print_plan(found.problem, found.plan, found.simulation)
         if found.explanation is not None:
             describe.print_explanation(found.problem, found.explanation)
         if self.frontier and found.frontier is not None:

@@ -47,6 +47,7 @@ class PipelineRun:
         self._queues = [ReplicaQueue(shape, *place) for place in places]
         self._slow = [conditions.slow.get(place, 1.0) for place in places]
         self._link_free = [0.0] * len(places)
+        self._sent_at = [0.0] * len(places)  # when the last message that leaves will have left
         self._computing = [False] * len(places)
         self._use = TimeUse(shape.replicas)
         self._factor = _factors(conditions.jitter, conditions.seed)
@@ -114,6 +115,12 @@ class PipelineRun:
         end = self._link_free[replica] = max(self._now, self._link_free[replica]) + seconds
         self._at(end, act, to, at)
 
+    def _send(self, replica: int, seconds: float, act: Callable[[int, int], None], at: int) -> None:
+        """The same for what others wait for: a commit comes after it."""
+        self._over_link(replica, seconds, act, replica, at)
+        if seconds > 0:
+            self._sent_at[replica] = self._link_free[replica]
+
     def _by_servers(self, act: Callable[[int, int], None], replica: int, at: int) -> None:
         if not self._server_s:
             act(replica, at)
@@ -170,7 +177,8 @@ class PipelineRun:
         self._computing[replica] = True
         if do not in (FORWARD, BACKWARD):
             self._use.idles(replica, self._now, COMMITTING)
-            self._reach_commit(self._stage[replica], at)
+            sent = max(self._now, self._sent_at[replica])
+            self._at(sent, self._reach_commit, self._stage[replica], at)
             return
         self._use.works(replica, self._now)
         seconds = stage.forward_s if do == FORWARD else stage.backward_s
@@ -186,7 +194,7 @@ class PipelineRun:
         number = self._stage[replica]
         if number + 1 < len(self._times):
             seconds = self._times[number].send_s
-            self._over_link(replica, seconds, self._leaves_forward, replica, at)
+            self._send(replica, seconds, self._leaves_forward, at)
         self._work(replica)
 
     def _leaves_forward(self, replica: int, at: int) -> None:
@@ -198,9 +206,9 @@ class PipelineRun:
         number = self._stage[replica]
         stage = self._times[number]
         if number:
-            self._over_link(replica, stage.receive_s, self._leaves_back, replica, at)
+            self._send(replica, stage.receive_s, self._leaves_back, at)
         if stage.rows:
-            self._over_link(replica, stage.push_s, self._pushed, replica, at)
+            self._send(replica, stage.push_s, self._pushed, at)
         self._work(replica)
 
     def _leaves_back(self, replica: int, at: int) -> None:
