@@ -7,6 +7,7 @@ from torch import nn
 from heterps.errors import InputError, ModelError
 from heterps.models.chain import Chain
 from heterps.models.context import Context
+from heterps.models.drawing import may_draw
 from heterps.models.embedding import SparseEmbedding
 from heterps.models.layers import Apply, Concat, Cosine, Dropout, Layer, LogLoss, Pool
 
@@ -242,3 +243,19 @@ class TestRefusals:
         with pytest.raises(RuntimeError) as caught:
             Chain([("fc", nn.Linear(7, 1))])(BATCH)
         assert caught.value.__notes__ == ["in layer 'fc' of the model"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "draws"),
+    [
+        (nn.Linear(2, 2), False),
+        (nn.Sequential(nn.Linear(2, 2), nn.ReLU()), False),
+        (nn.Dropout(0.5), True),
+        (nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), True),
+        (Apply(nn.Dropout(0.5), "x"), True),
+        (Apply(nn.ReLU(), "x"), False),
+        (Draw(), True),
+    ],
+)
+def test_a_layer_that_is_not_known_to_be_steady_may_draw(layer, draws):
+    assert may_draw(layer) == draws

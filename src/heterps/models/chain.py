@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import NoReturn
 
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from heterps.errors import InputError, ModelError
 from heterps.models.batch import MAIN, Batch
 from heterps.models.context import Context, seeded
+from heterps.models.drawing import may_draw
 from heterps.models.layers import Layer, RowLayer
 from heterps.models.rows import Asked, Rows, RowSource, ask
 
@@ -31,6 +33,7 @@ class Chain(nn.Module):
         for name, layer in self.layers:
             _register(self, name, layer)
         _refuse_tied_weights(self.layers)
+        self._drawing = {name for name, layer in self.layers if may_draw(layer)}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,8 +85,10 @@ class Chain(nn.Module):
     ) -> dict[str, Tensor]:
         """What one layer makes of a batch."""
         context = context.at(name)
+        # Setting a generator takes longer than a small layer does.
+        drawing = seeded(context.key()) if name in self._drawing else nullcontext()
         try:
-            with seeded(context.key()):
+            with drawing:
                 made = _run(self._modules[name], batch, rows, context)
         except Exception as error:
             error.add_note(f"in layer '{name}' of the model")

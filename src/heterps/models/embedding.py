@@ -25,6 +25,8 @@ class SparseEmbedding(RowLayer):
     [values, dim] with ``<output>.offsets``.
     """
 
+    draws = False
+
     def __init__(
         self,
         slots: Sequence[str],

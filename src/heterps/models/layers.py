@@ -24,9 +24,10 @@ class Layer(nn.Module, ABC):
     """Maps a batch to the names that it makes.
 
     It has to cope with an empty batch. Random draws come from ``context.generator()``, or from
-    torch's own generators, which the chain seeds for every layer.
+    torch's own generators, which the chain seeds for every layer that may use them.
     """
 
+    draws: ClassVar[bool] = True  # from torch's own generators, as far as it is known
     kind: ClassVar[str | None] = None  # what the planner calls it; None: that of its largest module
 
     @abstractmethod
@@ -37,6 +38,7 @@ class Layer(nn.Module, ABC):
 class RowLayer(nn.Module, ABC):
     """A layer that works on rows of a sparse table, of which it owns none."""
 
+    draws: ClassVar[bool] = True  # from torch's own generators, as far as it is known
     kind: ClassVar[str] = "embedding"
 
     def __init__(self, table: str, dim: int) -> None:
@@ -62,6 +64,8 @@ class RowLayer(nn.Module, ABC):
 class Apply(Layer):
     """A plain module on another tensor than ``x``."""
 
+    draws = False  # itself; what it holds is asked too
+
     def __init__(self, module: nn.Module, name: str) -> None:
         super().__init__()
         self.module = module
@@ -74,6 +78,7 @@ class Apply(Layer):
 class Concat(Layer):
     """Puts tensors of one row a sample side by side."""
 
+    draws = False
     kind = "concat"
 
     def __init__(self, names: Sequence[str], output: str = MAIN) -> None:
@@ -88,6 +93,7 @@ class Concat(Layer):
 class Dropout(Layer):
     """Like ``nn.Dropout``, with the same draws on every device."""
 
+    draws = False
     kind = "dropout"
 
     def __init__(self, p: float = 0.5, name: str = MAIN) -> None:
@@ -108,6 +114,7 @@ class Dropout(Layer):
 class Pool(Layer):
     """One row a sample from bags of rows: their sum or mean, zeros for an empty bag."""
 
+    draws = False
     kind = "pool"
 
     def __init__(self, name: str, mode: Literal["sum", "mean"] = "sum") -> None:
@@ -127,6 +134,7 @@ class Pool(Layer):
 class Cosine(Layer):
     """How alike two tensors are, times ``scale``: [n, 1] in ``x``."""
 
+    draws = False
     kind = "cosine"
 
     def __init__(self, left: str, right: str, scale: float = 1.0) -> None:
@@ -144,6 +152,7 @@ class LogLoss(Layer):
     made in training too, so that one can tell how well samples were told before they were learnt.
     """
 
+    draws = False
     kind = "loss"
     task: ClassVar[str] = "binary"
 

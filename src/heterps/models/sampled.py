@@ -59,6 +59,8 @@ class SampledEmbedding(RowLayer):
     ``negatives`` of them in training, ``candidates`` otherwise. An id counts as item
     id mod vocabulary; the rows of ``table`` go by item."""
 
+    draws = False
+
     def __init__(
         self,
         target: str,
@@ -111,6 +113,7 @@ class SampledSoftmax(Layer):
     is the share of samples with rank < k. A drawn item that is the target itself does not count.
     """
 
+    draws = False
     kind = "softmax"
     task: ClassVar[str] = "sampled"
 

@@ -119,7 +119,8 @@ def build_replica(
         before=own.before,
         after=own.after,
         seed=job.seed,
-        stale=layout.staleness > 0,
+        # The last stage goes backward at once: it has never two batches under way.
+        stale=layout.staleness > 0 and own.after is not None,
     )
     tables = {name: client.table(name) for name in chain.tables}
     announced = announcements(job, layout, whole.tables)

@@ -97,17 +97,16 @@ class Stage:
         self, micro_batch: MicroBatch, arrived: Batch, asked: Mapping[str, Asked]
     ) -> dict[str, Tensor]:
         """What goes on to the next stage; of the last stage all that there is, ``loss`` too."""
-        inputs = {
-            name: tensor.detach().requires_grad_(name in self._before.gradients)
-            for name, tensor in arrived.items()
-        }
+        inputs = dict(arrived)
+        for name in self._before.gradients:
+            inputs[name] = arrived[name].detach().requires_grad_()
         context = self.context(micro_batch.number)
         made = self._weights.run(micro_batch.batch, (inputs, rows_of(asked), context))
         outputs = {name: made[name] for name in self._after.names} if self._after else made
         done = self._shares.get(micro_batch.batch, 0.0)
         self._shares[micro_batch.batch] = done + micro_batch.share
         self._in_flight[micro_batch.number] = _InFlight(micro_batch, inputs, outputs, asked)
-        return {name: tensor.detach() for name, tensor in outputs.items()}
+        return {n: t.detach() if t.requires_grad else t for n, t in outputs.items()}
 
     def backward(self, number: int, arrived: Gradients) -> tuple[Gradients, list[RowGradients]]:
         """Takes the gradients of what went on, gives those of what came in, and those of rows."""
