@@ -1,8 +1,12 @@
 """Real processes on emulated units learn what they learn on real ones."""
 
+import json
+
 import pytest
 
+from heterps.events import read_events
 from heterps.runtime.prepare import prepare
+from heterps.runtime.training import demand_of
 from heterps.testing.runs import TYPE, run, small_job
 
 EMULATED = {"name": TYPE, "price_per_hour": 0.04, "limit": 16, "slowdown": 2.0}
@@ -21,6 +25,25 @@ def test_an_emulated_plan_ends_where_the_real_one_does(data, tmp_path, replicas)
     _, real = run(small_job(data, "two_emb", replicas), tmp_path / "real")
     _, slow = run(small_job(data, "two_emb", replicas, **changes), tmp_path / "slow")
     assert slow.equals(real)
+
+
+def demand(data, **changes):
+    return demand_of(prepare(small_job(data, "ctrdnn", (2, 1), **changes)))
+
+
+def test_a_run_counts_its_units_by_their_slowdown_and_its_servers(data):
+    assert demand(data, servers__count=2).busy == 3 + 2
+    assert demand(data, cluster__types=[EMULATED]).busy == 1.5 + 1
+
+
+@pytest.mark.slow
+def test_an_oversubscribed_run_says_so(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    result, _ = run(small_job(data, "two_emb"), tmp_path / "run")
+    assert result.oversubscribed
+    events = {event["kind"]: event for event in read_events(tmp_path / "run" / "events.jsonl")}
+    assert (events["oversubscribed"]["busy"], events["oversubscribed"]["cores"]) == (2, 1)
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["oversubscribed"] is True
 
 
 @pytest.mark.slow

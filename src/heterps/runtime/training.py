@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from heterps.events import EventLog
 from heterps.job.load import load_job
 from heterps.job.spec import Job
 from heterps.planning.plan import Plan
+from heterps.runtime.emulation import Demand
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.engines.local import LocalEngine
 from heterps.runtime.failure import Failure, Kind, decide
@@ -39,6 +41,7 @@ class TrainResult:
     predicted_samples_per_s: float | None
     stopped_early: bool
     failures: int = 0
+    oversubscribed: bool = False
 
     def as_document(self) -> dict[str, Any]:
         return {**asdict(self), "folder": str(self.folder)}
@@ -85,6 +88,9 @@ def train_run(
     with folder.events() as events:
         about = {"steps": setup.layout.batches, "workers": len(setup.layout.workers)}
         events.write("resumed" if start else "started", step=start.step if start else 0, **about)
+        demand = demand_of(setup)
+        if demand.oversubscribed:
+            events.write("oversubscribed", busy=demand.busy, cores=demand.cores)
         run = _Run(setup, folder, events, report, make_engine, stop or Stop(), notice)
         try:
             result = run.to_the_end(start)
@@ -97,6 +103,14 @@ def train_run(
         folder.finish(result.as_document())
         events.write("ended", **result.as_document())
     return result
+
+
+def demand_of(setup: Setup) -> Demand:
+    """How many of this machine's cores the workers and servers of a run keep busy."""
+    stages = enumerate(setup.layout.stages)
+    units = [(setup.type_of(number), stage.units) for number, stage in stages]
+    servers = setup.job.servers.count * setup.job.servers.threads
+    return Demand.of(units, servers, len(os.sched_getaffinity(0)))
 
 
 class _Run:
@@ -203,4 +217,5 @@ class _Run:
             plan.throughput if plan else None,
             generation.standing.stopped_early,
             len(self._failures),
+            demand_of(self._setup).oversubscribed,
         )
