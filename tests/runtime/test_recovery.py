@@ -1,7 +1,9 @@
 """Whatever happens to its processes, a synchronous run ends with the same bits."""
 
+import os
 import random
 import signal
+import subprocess
 
 import pytest
 
@@ -111,3 +113,39 @@ def test_a_damaged_snapshot_is_set_aside_and_the_one_before_is_used(data, tmp_pa
     assert "going on from step-000000" in warning["text"]
     assert notes[1] == warning["text"]
     assert len(list((path / "snapshots").glob("*.damaged"))) == 1
+
+
+@pytest.fixture
+def small_disk():
+    """Makes a folder one that has room for a few files' names alone."""
+    mounted = []
+
+    def mount(path):
+        path.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(path)]
+        if os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("needs the right to mount a tmpfs")
+        mounted.append(path)
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def test_a_full_disk_stops_the_snapshot_and_not_the_training(
+    data, tmp_path, undisturbed, small_disk
+):
+    path, notes = tmp_path / "run", []
+
+    def engine(folder):
+        small_disk(folder / "snapshots")
+        return ForkEngine(folder)
+
+    result, found = trained(make_job(data, snapshot__every=30), path, engine, notice=notes.append)
+    assert result.failures == 0
+    assert found.equals(undisturbed)
+    assert len(events(path, "snapshot_failed")) == 2
+    assert events(path, "snapshot") == []
+    assert notes[0].startswith("no snapshot was written, training goes on: snapshot ")
+    assert "No space left" in notes[0]
+    assert list((path / "snapshots").iterdir()) == []

@@ -133,7 +133,6 @@ class Generation:
             if reached == self._layout.batches or self.standing.stopped_early:
                 return
             if self._stop.asked:
-                self.snapshots.finish()
                 self.snapshots.take(self.standing)
                 self.snapshots.finish()
                 raise StoppedError

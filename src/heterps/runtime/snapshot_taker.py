@@ -51,11 +51,12 @@ class SnapshotTaker:
 
     def due(self, step: int) -> bool:
         by_step = self._own.every is not None and step % self._own.every == 0
-        return (by_step and not self._writer.busy) or self.late
+        return by_step or self.late
 
     def take(self, standing: Standing) -> None:
-        """Returns when every process holds on to what it has."""
+        """Returns when every process holds on to what it has, which they do for one at a time."""
         began = time.monotonic()
+        self.finish()
         step, coordinator = standing.step, self._coordinator
         state = coordinator.state()
         coordinator.while_watching(coordinator.client.capture)

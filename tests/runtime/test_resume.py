@@ -1,0 +1,121 @@
+"""A run that was ended goes on, under its plan or another, as if nothing had been."""
+
+import json
+import shutil
+
+import pytest
+
+from heterps.errors import InputError
+from heterps.events import read_events
+from heterps.runtime.prepare import prepare
+from heterps.runtime.resume import resumed
+from heterps.runtime.run_folder import RunFolder
+from heterps.runtime.stop import Stop
+from heterps.runtime.training import train_run
+from heterps.testing.forking import ForkEngine
+from heterps.testing.runs import SMALL, outcome, reference, run, small_job, stages
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+CLOSE = {"sgd": 1e-5, "adam": 1e-2}  # as in test_equivalence
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+def make_job(data, model="two_emb", replicas=(2, 1), **changes):
+    own = {"workload__epochs": 2, "snapshot__every": 9, "optimizer__name": "adam"}
+    return small_job(data, model, replicas, **own | changes)
+
+
+def interrupted(job, path, at=12):
+    """Ends with a snapshot once so many batches are done."""
+    setup, stop = prepare(job), Stop()
+
+    def report(status):
+        if status.step >= at and not stop.asked:
+            stop.ask()
+
+    with (
+        RunFolder.create(path, setup.job, setup.plan_document()) as folder,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        train_run(setup, folder, report, ForkEngine, stop=stop)
+    return path
+
+
+def go_on(path, plan=None, changes=()):
+    with resumed(path, plan, changes) as found:
+        train_run(found.setup, found.folder, make_engine=ForkEngine, start=found.start)
+    return outcome(found.folder)
+
+
+def events(path, kind):
+    return [event for event in read_events(path / "events.jsonl") if event["kind"] == kind]
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(data, tmp_path):
+    job = make_job(data)
+    path = interrupted(job, tmp_path / "run")
+    (ending,) = events(path, "interrupted")
+    assert 12 <= ending["snapshot"] == ending["step"] < 50
+    found = go_on(path)
+    assert events(path, "resumed")[0]["step"] == ending["snapshot"]
+    assert found.equals(run(job, tmp_path / "whole")[1])
+
+
+@pytest.mark.parametrize("optimizer", CLOSE)
+@pytest.mark.parametrize(("replicas", "servers"), [((1,), 1), ((2, 4), 5)])
+def test_a_run_goes_on_under_another_plan_and_other_servers(
+    data, tmp_path, optimizer, replicas, servers
+):
+    changes = {"optimizer__name": optimizer, "servers__count": 2}
+    job = make_job(data, "ctrdnn", (3, 2, 1), **changes)
+    path = interrupted(job, tmp_path / "run")
+    layers = SMALL["ctrdnn"].layers
+    plan = stages(layers, [layers // 2] if len(replicas) == 2 else [], replicas)
+    found = go_on(path, plan, [f"servers.count={servers}"])
+    expected = reference(job)
+    assert found.losses == pytest.approx(expected.losses, rel=1e-4)
+    assert found.distance(expected) <= CLOSE[optimizer]
+    kept = json.loads((path / "plan.json").read_text())["stages"]
+    assert [stage["units"] for stage in kept] == list(replicas)
+
+
+def test_what_a_killed_coordinator_has_left_does_not_hinder(data, tmp_path):
+    job = make_job(data, servers__count=1)
+    path = interrupted(job, tmp_path / "run")
+    gone = {"shard": 4, "shards": 5, "generation": 0, "addresses": ["ipc:///nowhere"]}
+    gone |= {"encrypt": False, "pid": 1, "host": "here"}
+    (path / "servers" / "shard-4.json").write_text(json.dumps(gone))
+    (path / "sockets").mkdir()
+    (path / "sockets" / "control").write_text("")
+    (path / "snapshots" / "step-00000099.partial-0123456789ab").mkdir()
+    assert go_on(path).equals(run(job, tmp_path / "whole")[1])
+    assert list(path.glob("**/*partial*")) == []
+    assert not (path / "sockets").exists()
+
+
+def test_a_run_without_snapshots_begins_again(data, tmp_path):
+    job = make_job(data)
+    path = interrupted(job, tmp_path / "run")
+    shutil.rmtree(path / "snapshots")
+    assert go_on(path).equals(run(job, tmp_path / "whole")[1])
+
+
+def test_what_cannot_go_on_is_refused(data, tmp_path):
+    job = make_job(data, workload__epochs=0.3, snapshot__every=3)
+    path = tmp_path / "run"
+    run(job, path)
+    with pytest.raises(InputError, match="has ended; to train on, say more"):
+        go_on(path)
+    with pytest.raises(InputError, match="its snapshot is past the end: step 6 of 2"):
+        go_on(path, changes=["workload.epochs=0.05"])
+    with RunFolder.open(path) as folder:
+        folder.lock()
+        with pytest.raises(InputError, match="coordinated by another process"):
+            go_on(path)
+    longer = go_on(path, changes=["workload.epochs=1"])
+    whole = make_job(data, workload__epochs=1, snapshot__every=3)
+    assert longer.equals(run(whole, tmp_path / "whole")[1])
