@@ -38,6 +38,11 @@ TEST(an_index_finds_what_was_put_in) {
         index.insert(hash, Slot::hot(hash, expected[id]));
     }
     CHECK_EQUAL(index.size(), expected.size());
+    std::size_t guessed = 0;
+    for (const auto& [id, place] : expected)
+        guessed += index.guess(Index::hash(id)) == Slot::hot(Index::hash(id), place);
+    CHECK(guessed + 5 > expected.size());
+    CHECK(!index.guess(Index::hash(-1)));
     for (const auto& [id, place] : expected) {
         const Slot slot = Slot::hot(Index::hash(id), place);
         CHECK(index.find(Index::hash(id), [&](Slot found) { return found == slot; }));
@@ -117,14 +122,15 @@ TEST(gradients_are_summed_by_part_and_occurrence) {
             spans.push_back({ids[p].data(), gradients[p].data(), ids[p].size()});
         }
         grouping.group(spans, pool);
+        const Index index;
         std::vector<std::uint32_t> table;
         std::size_t found = 0;
         for (std::size_t s = 0; s < Index::kSegments; ++s) {
-            const DistinctRange range = grouping.find_distinct(s, table);
+            const DistinctRange range = grouping.find_distinct(s, index, table);
             GradientSums sums;
-            grouping.sum(s, 1, sums);
+            grouping.order_gradients(s, 1, sums);
             for (std::size_t d = 0; d < range.count; ++d, ++found)
-                CHECK_EQUAL(*sums[d], expected[range.begin()[d].id]);
+                CHECK_EQUAL(*sums.of(range.begin()[d]), expected[range.begin()[d].id]);
         }
         CHECK_EQUAL(found, expected.size());
     }

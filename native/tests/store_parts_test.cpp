@@ -9,6 +9,7 @@
 #include "heterps/store/hash.hpp"
 #include "heterps/store/initial.hpp"
 #include "heterps/store/routing.hpp"
+#include "heterps/store/row_sums.hpp"
 #include "heterps/store/rules.hpp"
 
 using namespace heterps::store;
@@ -72,6 +73,24 @@ TEST(rules_give_the_same_bits_on_every_instruction_set) {
                 rule.function(dim, true)(at, plain.data(), plain.data() + dim, gradient.data());
             }
             CHECK(std::memcmp(wide.data(), plain.data(), width * sizeof(float)) == 0);
+        }
+}
+
+TEST(rows_are_summed_in_order_on_every_instruction_set) {
+    for (const int dim : {1, 3, 8, 16, 31, 32, 64})
+        for (const std::size_t count : {1u, 2u, 9u}) {
+            const auto width = static_cast<std::size_t>(dim);
+            const std::vector<float> values = normal(count * width, 3);
+            std::vector<const float*> rows(count + kRowsAhead, values.data());
+            std::vector<float> expected(width, -0.0f), sum(width);
+            for (std::size_t i = 0; i < count; ++i) {
+                rows[i] = values.data() + i * width;
+                for (std::size_t c = 0; c < width; ++c) expected[c] = expected[c] + rows[i][c];
+            }
+            for (const bool portable : {false, true}) {
+                sum_rows_function(dim, portable)(rows.data(), count, dim, sum.data());
+                CHECK(sum == expected);
+            }
         }
 }
 

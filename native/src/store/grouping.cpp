@@ -2,23 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 namespace heterps::store {
 
 namespace {
 
 constexpr std::size_t kChunk = 4096;
-constexpr std::size_t kAhead = 12;
+constexpr std::size_t kBlock = 32;
 
-void add(float* __restrict sum, const float* __restrict row, int dim) {
-    for (int c = 0; c < dim; ++c) sum[c] = sum[c] + row[c];
-}
-
-// Rows of the caller need not begin with a cache line.
-void prefetch_row(const float* row, int dim) {
-    __builtin_prefetch(row);
-    __builtin_prefetch(row + dim - 1);
+void add(std::vector<float>& sum, const std::vector<float>& row) {
+    for (std::size_t c = 0; c < sum.size(); ++c) sum[c] = sum[c] + row[c];
 }
 
 template <class T>
@@ -83,24 +76,44 @@ void Grouping::scatter(ThreadPool& pool) {
     });
 }
 
-DistinctRange Grouping::find_distinct(std::size_t segment, std::vector<std::uint32_t>& table) {
+void Grouping::fetch_slots(std::size_t begin, std::size_t count, const Index& index,
+                           std::uint64_t* hashes) const {
+    const void* lines[kBlock];
+    for (std::size_t k = 0; k < count; ++k) {
+        hashes[k] = Index::hash(occurrences_[begin + k].id);
+        lines[k] = index.line(hashes[k]);
+    }
+    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(lines[k]);
+}
+
+// Whether an id was there before cannot be foreseen, so no branch depends on it: each id is written
+// down as if it were new, and that stands unless it is found.
+DistinctRange Grouping::find_distinct(std::size_t segment, const Index& index,
+                                      std::vector<std::uint32_t>& table) {
     const std::size_t begin = begins_[segment], count = begins_[segment + 1] - begin;
     std::size_t size = 16;
     while (size < 2 * count) size *= 2;
     fit(table, size);
     std::memset(table.data(), 0, size * sizeof table[0]);
-    Distinct* distinct = distinct_.data() + begin;
+    Distinct* const distinct = distinct_.data() + begin;
     std::uint32_t found = 0;
+    std::uint64_t hashes[kBlock];
     for (std::size_t i = begin; i < begin + count; ++i) {
+        const std::size_t k = (i - begin) % kBlock;
+        if (k == 0) fetch_slots(i, std::min(kBlock, begin + count - i), index, hashes);
         const std::int64_t id = occurrences_[i].id;
-        std::size_t at = Index::hash(id) & (size - 1);
-        while (table[at] != 0 && distinct[table[at] - 1].id != id) at = (at + 1) & (size - 1);
-        if (table[at] == 0) {
-            distinct[found] = {id, Slot{}, 0};
-            table[at] = ++found;
+        const std::uint64_t hash = hashes[k];
+        distinct[found] = {id, Slot{}, 0, 0};
+        std::size_t at = hash & (size - 1);
+        std::uint32_t d;
+        for (;; at = (at + 1) & (size - 1)) {
+            d = table[at] != 0 ? table[at] - 1 : found;
+            if (distinct[d].id == id) break;
         }
-        belongs_[i] = table[at] - 1;
-        ++distinct[table[at] - 1].occurrences;
+        table[at] = d + 1;
+        ++distinct[d].occurrences;
+        found += d == found ? 1 : 0;
+        belongs_[i] = d;
     }
     distinct_counts_[segment] = found;
     return {distinct, found};
@@ -121,78 +134,55 @@ const float* Grouping::gradient(const Occurrence& occurrence, int dim) const {
            std::size_t{occurrence.index} * static_cast<std::size_t>(dim);
 }
 
-void Grouping::sum(std::size_t segment, int dim, GradientSums& sums) const {
+// A stable counting sort by distinct id.
+void Grouping::order_gradients(std::size_t segment, int dim, GradientSums& sums) {
     const std::size_t begin = begins_[segment], count = begins_[segment + 1] - begin;
-    const std::size_t distinct = distinct_counts_[segment];
-    // An id that occurs once needs no sum; of the others there are half as many as occurrences, at
-    // most, with two sums each when there are several spans.
-    const std::size_t rows = std::min(2 * distinct, count);
-    sums.start(distinct, rows, dim);
-    if (spans_.size() == 1)
-        sum_span(segment, dim, sums);
-    else
-        sum_spans(segment, dim, sums);
-}
-
-void Grouping::sum_span(std::size_t segment, int dim, GradientSums& sums) const {
-    const Distinct* distinct = distinct_.data() + begins_[segment];
-    const std::size_t end = begins_[segment + 1];
-    for (std::size_t i = begins_[segment]; i < end; ++i) {
-        if (i + kAhead < end) prefetch_row(gradient(occurrences_[i + kAhead], dim), dim);
-        const std::uint32_t d = belongs_[i];
-        const float* row = gradient(occurrences_[i], dim);
-        if (distinct[d].occurrences == 1) {
-            sums.gradient_[d] = row;
-        } else if (sums.gradient_[d] == nullptr) {
-            sums.running_[d].part = sums.fresh_row(dim);
-            std::copy(row, row + dim, sums.running_[d].part);
-            sums.gradient_[d] = sums.running_[d].part;
-        } else {
-            add(sums.running_[d].part, row, dim);
-        }
-    }
-}
-
-void Grouping::sum_spans(std::size_t segment, int dim, GradientSums& sums) const {
-    const Distinct* distinct = distinct_.data() + begins_[segment];
-    for (std::size_t i = begins_[segment]; i < begins_[segment + 1]; ++i) {
-        const std::uint32_t d = belongs_[i];
-        const float* row = gradient(occurrences_[i], dim);
-        if (distinct[d].occurrences == 1) {
-            sums.gradient_[d] = row;
-            continue;
-        }
-        GradientSums::Running& running = sums.running_[d];
-        if (running.part != nullptr && running.span == occurrences_[i].span) {
-            add(running.part, row, dim);
-            continue;
-        }
-        if (running.part == nullptr)
-            running.part = sums.fresh_row(dim);
-        else if (running.total == nullptr)
-            running.total = std::exchange(running.part, sums.fresh_row(dim));
-        else
-            add(running.total, running.part, dim);
-        std::copy(row, row + dim, running.part);
-        running.span = occurrences_[i].span;
-    }
+    Distinct* const distinct = distinct_.data() + begin;
+    std::uint32_t end = 0;
     for (std::size_t d = 0; d < distinct_counts_[segment]; ++d) {
-        GradientSums::Running& running = sums.running_[d];
-        if (running.part == nullptr) continue;
-        if (running.total != nullptr) add(running.total, running.part, dim);
-        sums.gradient_[d] = running.total != nullptr ? running.total : running.part;
+        distinct[d].first = end;
+        end += distinct[d].occurrences;
     }
+    sums.dim_ = dim;
+    sums.sum_ = sum_rows_function(dim);
+    sums.sum_row_.resize(static_cast<std::size_t>(dim));
+    sums.part_.resize(static_cast<std::size_t>(dim));
+    fit(sums.rows_, count + kRowsAhead);
+    const bool several = spans_.size() > 1;
+    sums.spans_.resize(several ? count : 0);
+    for (std::size_t i = begin; i < begin + count; ++i) {
+        const std::uint32_t at = distinct[belongs_[i]].first++;
+        sums.rows_[at] = gradient(occurrences_[i], dim);
+        if (several) sums.spans_[at] = occurrences_[i].span;
+    }
+    for (std::size_t d = 0; d < distinct_counts_[segment]; ++d)
+        distinct[d].first -= distinct[d].occurrences;
+    if (count > 0) std::fill_n(sums.rows_.begin() + count, kRowsAhead, sums.rows_[count - 1]);
 }
 
-void GradientSums::start(std::size_t distinct, std::size_t rows, int dim) {
-    gradient_.assign(distinct, nullptr);
-    running_.assign(distinct, Running{});
-    fit(rows_, rows * static_cast<std::size_t>(dim));
-    used_ = 0;
+const float* GradientSums::of(const Distinct& distinct) {
+    const float* const* rows = rows_.data() + distinct.first;
+    if (distinct.occurrences == 1) {
+        __builtin_prefetch(rows[kRowsAhead]);
+        __builtin_prefetch(rows[kRowsAhead] + dim_ - 1);
+        return rows[0];
+    }
+    if (!spans_.empty()) return across_spans(distinct);
+    sum_(rows, distinct.occurrences, dim_, sum_row_.data());
+    return sum_row_.data();
 }
 
-float* GradientSums::fresh_row(int dim) {
-    return rows_.data() + used_++ * static_cast<std::size_t>(dim);
+const float* GradientSums::across_spans(const Distinct& distinct) {
+    const std::size_t stop = distinct.first + distinct.occurrences;
+    for (std::size_t at = distinct.first; at < stop;) {
+        std::size_t end = at + 1;
+        while (end < stop && spans_[end] == spans_[at]) ++end;
+        const bool first = at == distinct.first;
+        sum_(rows_.data() + at, end - at, dim_, first ? sum_row_.data() : part_.data());
+        if (!first) add(sum_row_, part_);
+        at = end;
+    }
+    return sum_row_.data();
 }
 
 }  // namespace heterps::store

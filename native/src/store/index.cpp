@@ -66,7 +66,7 @@ Index Index::grown(std::size_t additional) const {
     const auto least = static_cast<std::size_t>(static_cast<double>(most + additional) / kFullest);
     std::size_t capacity = kSmallest;
     // A fixed ladder of sizes, a step of room above what is needed now.
-    while (capacity < least + least / 8 + 8) capacity += capacity / 2;
+    while (capacity < least + least / 8 + 8) capacity += capacity / 2 / kLine * kLine;
     return Index(capacity);
 }
 

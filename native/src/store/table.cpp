@@ -25,6 +25,36 @@ class Stopwatch {
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// Some ids of a pull on their way to their rows.
+template <std::size_t Size>
+struct PullBlock {
+    std::size_t begin = 0, count = 0;
+    std::uint64_t hashes[Size];
+    Slot slots[Size];
+    const char* places[Size];
+
+    void fetch_slots(const Rows& rows, const std::int64_t* ids, std::size_t from, std::size_t all) {
+        begin = from;
+        count = std::min(Size, all - from);
+        for (std::size_t k = 0; k < count; ++k) {
+            hashes[k] = Index::hash(ids[begin + k]);
+            places[k] = static_cast<const char*>(rows.index().line(hashes[k]));
+        }
+        for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k]);
+    }
+
+    void fetch_records(const Rows& rows, std::size_t last) {
+        for (std::size_t k = 0; k < count; ++k) {
+            slots[k] = rows.index().guess(hashes[k]);
+            const bool hot = slots[k] && !slots[k].is_cold();
+            places[k] = rows.slab().at(hot ? slots[k].place() : 0);
+        }
+        for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k]);
+        for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k] + 64);
+        for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k] + last);
+    }
+};
+
 Layout layout_of(const TableOptions& options, const Rule& rule) {
     if (options.dim < 1) throw std::invalid_argument("dim must be at least 1");
     return {options.dim, rule.state_width(options.dim)};
@@ -90,44 +120,31 @@ void Table::pull(const std::int64_t* ids, std::size_t count, float* out) {
 }
 
 // Blocks in three stages, each a block behind the one before: fetch the slot, fetch the record,
-// copy the row; so a cache miss of one id is waited for while others are worked on.
+// copy the row; so a cache miss of one id is waited for while others are worked on. What is to be
+// fetched is first worked out and then fetched in a loop of nothing else: a fetch holds up what
+// follows it while its address is translated, and in a short loop many of them overlap.
 void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts,
                        std::vector<Miss>& misses) {
-    constexpr std::size_t kBlock = 16;
-    std::uint64_t hashes[3][kBlock];
-    Slot slots[3][kBlock];
-    const std::size_t blocks = (count + kBlock - 1) / kBlock;
+    constexpr std::size_t kBlock = 32;
+    PullBlock<kBlock> blocks[3];
     const auto dim = static_cast<std::size_t>(options_.dim);
     const std::size_t last = Record::kHeader + dim * sizeof(float) - 1;
-    const auto each = [&](std::size_t block, auto&& visit) {
-        const std::size_t begin = block * kBlock, end = std::min(count, begin + kBlock);
-        for (std::size_t i = begin; i < end; ++i) visit(i, i - begin, block % 3);
-    };
-    for (std::size_t step = 0; step < blocks + 2; ++step) {
-        if (step < blocks)
-            each(step, [&](std::size_t i, std::size_t k, std::size_t b) {
-                hashes[b][k] = Index::hash(ids[i]);
-                rows_.index().prefetch(hashes[b][k]);
-            });
-        if (step >= 1 && step <= blocks)
-            each(step - 1, [&](std::size_t, std::size_t k, std::size_t b) {
-                slots[b][k] = rows_.index().find(hashes[b][k], [](Slot) { return true; });
-                if (!slots[b][k] || slots[b][k].is_cold()) return;
-                const char* record = rows_.slab().at(slots[b][k].place());
-                __builtin_prefetch(record);
-                __builtin_prefetch(record + 64);
-                __builtin_prefetch(record + last);
-            });
-        if (step >= 2)
-            each(step - 2, [&](std::size_t i, std::size_t k, std::size_t b) {
-                Slot slot = slots[b][k];
-                if (slot && (slot.is_cold() || Record::id(rows_.slab().at(slot.place())) != ids[i]))
-                    slot = rows_.find(ids[i], hashes[b][k]);
-                if (slot.is_cold())
-                    misses.push_back({i, slot});
-                else
-                    pull_row(ids[i], slot, out + i * dim, counts);
-            });
+    const std::size_t steps = (count + kBlock - 1) / kBlock;
+    for (std::size_t step = 0; step < steps + 2; ++step) {
+        if (step < steps) blocks[step % 3].fetch_slots(rows_, ids, step * kBlock, count);
+        if (step >= 1 && step <= steps) blocks[(step - 1) % 3].fetch_records(rows_, last);
+        if (step < 2) continue;
+        const auto& block = blocks[(step - 2) % 3];
+        for (std::size_t k = 0; k < block.count; ++k) {
+            const std::size_t i = block.begin + k;
+            Slot slot = block.slots[k];
+            if (slot && (slot.is_cold() || Record::id(rows_.slab().at(slot.place())) != ids[i]))
+                slot = rows_.find(ids[i], block.hashes[k]);
+            if (slot.is_cold())
+                misses.push_back({i, slot});
+            else
+                pull_row(ids[i], slot, out + i * dim, counts);
+        }
     }
 }
 

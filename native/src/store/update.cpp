@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t kSmall = 2048;  // below this many ids, threads cost more than they bring
 constexpr std::size_t kAhead = 24;
+constexpr std::size_t kBlock = 32;
 
 void prefetch_record(const char* record, std::size_t bytes) {
     __builtin_prefetch(record);
@@ -54,7 +55,7 @@ void Update::run(const std::vector<Span>& spans, const UpdateLimits& limits, con
     // finished while its records are in the cache.
     const bool at_once = rows_.slab().size() == rows_.size();
     for_segments(pool, [&](std::size_t s, Scratch& scratch) {
-        const DistinctRange range = grouping_.find_distinct(s, scratch.table);
+        const DistinctRange range = grouping_.find_distinct(s, rows_.index(), scratch.table);
         const std::size_t missing = look_up(range, scratch);
         done_[s] = at_once && !rows_.index().lacks_room(s, missing);
         if (done_[s]) apply_segment(s, context, scratch);
@@ -82,25 +83,30 @@ void Update::finish(const Context& context, ThreadPool& pool, const Settle& sett
     });
 }
 
-// How many have no row.
+// Guesses where the rows are and fetches them; in two loops, see Table::pull_chunk.
+void Update::fetch_records(Distinct* begin, std::size_t count) const {
+    const char* records[kBlock];
+    for (std::size_t k = 0; k < count; ++k) {
+        begin[k].slot = rows_.index().guess(Index::hash(begin[k].id));
+        const bool hot = begin[k].slot && !begin[k].slot.is_cold();
+        records[k] = rows_.slab().at(hot ? begin[k].slot.place() : 0);
+    }
+    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(records[k]);
+    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(records[k] + 64);
+    const std::size_t last = rows_.slab().stride() - 1;
+    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(records[k] + last);
+}
+
+// How many have no row. Blocks in two stages: what one fetches, the next confirms.
 std::size_t Update::look_up(DistinctRange range, Scratch& scratch) {
-    // Two stages ahead: first the slot, then the record that its bits point to.
-    const auto touch = [&](std::size_t i) {
-        if (i < range.count) rows_.index().prefetch(Index::hash(range.begin()[i].id));
-    };
-    const auto touch_record = [&](std::size_t i) {
-        if (i >= range.count) return;
-        Distinct& distinct = range.begin()[i];
-        distinct.slot = rows_.index().find(Index::hash(distinct.id), [](Slot) { return true; });
-        if (distinct.slot && !distinct.slot.is_cold())
-            prefetch_record(rows_.slab().at(distinct.slot.place()), rows_.slab().stride());
-    };
     std::size_t missing = 0;
-    for (std::size_t i = 0; i < 2 * kAhead; ++i) touch(i);
-    for (std::size_t i = 0; i < kAhead; ++i) touch_record(i);
+    const auto fetch = [&](std::size_t from) {
+        if (from < range.count)
+            fetch_records(range.begin() + from, std::min(kBlock, range.count - from));
+    };
+    fetch(0);
     for (std::size_t i = 0; i < range.count; ++i) {
-        touch(i + 2 * kAhead);
-        touch_record(i + kAhead);
+        if (i % kBlock == 0) fetch(i + kBlock);
         Distinct& distinct = range.begin()[i];
         const Slot slot = distinct.slot;
         if (slot.is_cold() || (slot && Record::id(rows_.slab().at(slot.place())) != distinct.id))
@@ -114,7 +120,7 @@ std::size_t Update::look_up(DistinctRange range, Scratch& scratch) {
 void Update::apply_segment(std::size_t segment, const Context& context, Scratch& scratch) {
     const DistinctRange range = grouping_.segment(segment);
     if (range.count == 0) return;
-    grouping_.sum(segment, rows_.layout().dim, scratch.sums);
+    grouping_.order_gradients(segment, rows_.layout().dim, scratch.sums);
     if (context.limits.oldest > 0) drop_expired(range, context, scratch);
     admit(segment, range, context, scratch);
     create(range, context, scratch);
@@ -175,8 +181,6 @@ void Update::apply_rule(DistinctRange range, const Context& context, Scratch& sc
         if (i + kAhead < range.count) {
             prefetch_record(rows_.slab().at(range.begin()[i + kAhead].slot.place()),
                             rows_.slab().stride());
-            __builtin_prefetch(scratch.sums[i + kAhead]);
-            __builtin_prefetch(scratch.sums[i + kAhead] + layout.dim - 1);
         }
         const Distinct& distinct = range.begin()[i];
         if (!distinct.slot) continue;
@@ -191,7 +195,7 @@ void Update::apply_rule(DistinctRange range, const Context& context, Scratch& sc
         const bool most = frequency == std::numeric_limits<std::uint32_t>::max();
         Record::set_seen(record, most ? frequency : frequency + 1, step);
         context.apply(context.step, Record::vector(record), layout.state_of(record),
-                      scratch.sums[i]);
+                      scratch.sums.of(distinct));
     }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "heterps/store/index.hpp"
+#include "heterps/store/row_sums.hpp"
 #include "heterps/store/thread_pool.hpp"
 
 namespace heterps::store {
@@ -22,7 +23,8 @@ struct Span {
 struct Distinct {
     std::int64_t id;
     Slot slot;
-    std::uint32_t occurrences;
+    std::uint32_t occurrences = 0,
+                  first = 0;  // where its gradients begin among those of its segment
 };
 
 // A contiguous run of distinct ids; all ids of one index segment, in order of first occurrence.
@@ -33,26 +35,22 @@ struct DistinctRange {
     Distinct* end() const { return begin_ + count; }
 };
 
-// What one thread needs to sum the gradients of one segment; kept from batch to batch.
+// The gradients of one segment, ordered by distinct id; kept by a thread from batch to batch.
 class GradientSums {
   public:
-    // After `Grouping::sum`: the gradient of the segment's d-th distinct id.
-    const float* operator[](std::size_t d) const { return gradient_[d]; }
+    // The gradient of one of the segment's distinct ids: within each span in order of occurrence,
+    // then the spans in order. Valid until the next call.
+    const float* of(const Distinct& distinct);
 
   private:
     friend class Grouping;
-    struct Running {
-        std::uint32_t span = 0;
-        float* total = nullptr;  // sum of the spans before
-        float* part = nullptr;   // sum within the span
-    };
-    float* fresh_row(int dim);
-    void start(std::size_t distinct, std::size_t rows, int dim);
+    const float* across_spans(const Distinct& distinct);
 
-    std::vector<const float*> gradient_;
-    std::vector<Running> running_;
-    std::vector<float> rows_;
-    std::size_t used_ = 0;
+    int dim_ = 0;
+    SumRows sum_ = nullptr;
+    std::vector<const float*> rows_;    // and kRowsAhead more
+    std::vector<std::uint32_t> spans_;  // of each row, if there are several
+    std::vector<float> sum_row_, part_;
 };
 
 // Scratch is kept, so that a batch of the usual size allocates nothing. Not thread-safe, except
@@ -61,13 +59,14 @@ class Grouping {
   public:
     // Shares the ids out; `find_distinct` has to follow for each segment, by any thread.
     void group(const std::vector<Span>& spans, ThreadPool& pool);
-    DistinctRange find_distinct(std::size_t segment, std::vector<std::uint32_t>& table);
+    // Has the index fetch the ids' slots meanwhile.
+    DistinctRange find_distinct(std::size_t segment, const Index& index,
+                                std::vector<std::uint32_t>& table);
 
     std::size_t count() const { return count_; }  // ids, distinct or not
     std::size_t distinct() const;
     DistinctRange segment(std::size_t segment);
-    // Sums in order of occurrence within each span, then the spans in order.
-    void sum(std::size_t segment, int dim, GradientSums& sums) const;
+    void order_gradients(std::size_t segment, int dim, GradientSums& sums);
 
   private:
     struct Occurrence {
@@ -76,10 +75,10 @@ class Grouping {
     };
 
     void scatter(ThreadPool& pool);
+    void fetch_slots(std::size_t begin, std::size_t count, const Index& index,
+                     std::uint64_t* hashes) const;
     template <class Visit>
     void visit_chunk(std::size_t chunk, Visit&& visit) const;
-    void sum_span(std::size_t segment, int dim, GradientSums& sums) const;
-    void sum_spans(std::size_t segment, int dim, GradientSums& sums) const;
     const float* gradient(const Occurrence& occurrence, int dim) const;
 
     std::vector<Span> spans_;

@@ -69,6 +69,7 @@ class Update {
 
     template <class Work>
     void for_segments(ThreadPool& pool, Work&& work);
+    void fetch_records(Distinct* begin, std::size_t count) const;
     std::size_t look_up(DistinctRange range, Scratch& scratch);
     void finish(const Context& context, ThreadPool& pool, const Settle& settle,
                 const VisitCold& visit_cold);
