@@ -12,7 +12,7 @@ from heterps.errors import InputError, ModelError, UnknownNameError
 from heterps.models.batch import MAIN, Batch, offsets_name
 from heterps.models.context import Context
 from heterps.models.layers import RowLayer
-from heterps.models.rows import Rows
+from heterps.models.rows import Rows, expanded, summed
 
 Pooling = Literal["sum", "mean", "none"]
 
@@ -104,8 +104,7 @@ def expand(rows: Rows, offsets: Tensor | None = None, mean: bool = False) -> Ten
 
 class _Expand(torch.autograd.Function):
     """Expansion and pooling in one step, forward and backward, without an intermediate that
-    autograd would keep: the place for a fused kernel. Gradients of a row are summed in the order
-    of the ids."""
+    autograd would keep. Gradients of a row are summed in the order of the ids."""
 
     @staticmethod
     def forward(
@@ -114,7 +113,7 @@ class _Expand(torch.autograd.Function):
         ctx.save_for_backward(inverse, offsets)
         ctx.distinct, ctx.mean = len(values), mean
         if offsets is None:
-            return values.index_select(0, inverse)
+            return expanded(values, inverse)
         mode = "mean" if mean else "sum"
         return nn.functional.embedding_bag(
             inverse, values, offsets, mode=mode, include_last_offset=True
@@ -129,6 +128,4 @@ class _Expand(torch.autograd.Function):
             if ctx.mean:
                 grad = grad / counts.clamp(min=1)[:, None]
             grad = grad.repeat_interleave(counts, dim=0, output_size=len(inverse))
-        summed = grad.new_zeros(ctx.distinct, grad.shape[1])
-        summed.scatter_add_(0, inverse[:, None].expand_as(grad), grad)
-        return summed, None, None, None
+        return summed(inverse, grad, ctx.distinct), None, None, None

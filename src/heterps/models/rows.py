@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from heterps.errors import ModelError
+from heterps.models import _native
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,42 @@ def ask(source: RowSource, table: str, ids: Tensor, training: bool = True) -> As
 
 
 def distinct_of(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Each id once, and which of them stands at each place of ``ids``."""
-    distinct, inverse = torch.unique(ids, return_inverse=True)
-    return distinct, inverse
+    """Each id once, and which of them stands at each place of ``ids``. On the CPU they come in
+    order of first occurrence."""
+    if ids.device.type != "cpu":
+        distinct, inverse = torch.unique(ids, return_inverse=True)
+        return distinct, inverse
+    distinct, inverse = torch.empty_like(ids), torch.empty_like(ids)
+    count = _native.find_distinct(_array(ids), distinct.numpy(), inverse.numpy())
+    return distinct[:count], inverse
+
+
+def expanded(values: Tensor, inverse: Tensor) -> Tensor:
+    """``values[inverse]``."""
+    if not _is_plain(values):
+        return values.index_select(0, inverse)
+    out = values.new_empty(len(inverse), values.shape[1])
+    _native.expand(_array(values), _array(inverse), out.numpy())
+    return out
+
+
+def summed(inverse: Tensor, grads: Tensor, distinct: int) -> Tensor:
+    """The rows of ``grads`` added up by ``inverse``, in their order."""
+    if not _is_plain(grads):
+        sums = grads.new_zeros(distinct, grads.shape[1])
+        return sums.scatter_add_(0, inverse[:, None].expand_as(grads), grads)
+    sums = grads.new_empty(distinct, grads.shape[1])
+    _native.sum_by(_array(inverse), _array(grads), sums.numpy())
+    return sums
+
+
+def _is_plain(rows: Tensor) -> bool:
+    return rows.device.type == "cpu" and rows.dtype == torch.float32
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.detach().contiguous().numpy()
+    return array
 
 
 def rows_of(asked: Mapping[str, Asked]) -> dict[str, Rows]:

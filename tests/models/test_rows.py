@@ -1,0 +1,51 @@
+"""Distinct ids, expansion and sums per id: the native calls give what torch gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterps.models.rows import distinct_of, expanded, summed
+
+ids_of_any_size = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20), max_size=200).map(
+    lambda ids: torch.tensor(ids, dtype=torch.int64)
+)
+
+
+@given(ids_of_any_size)
+def test_distinct_ids_stand_in_order_of_first_occurrence(ids: torch.Tensor) -> None:
+    distinct, inverse = distinct_of(ids)
+    assert distinct.tolist() == list(dict.fromkeys(ids.tolist()))
+    assert torch.equal(distinct[inverse], ids)
+
+
+def test_ids_need_not_lie_side_by_side() -> None:
+    distinct, inverse = distinct_of(torch.tensor([[7, 1], [8, 1], [7, 1]])[:, 0])
+    assert (distinct.tolist(), inverse.tolist()) == ([7, 8], [0, 1, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [1, 7, 16, 32])
+def test_rows_are_expanded_and_summed_as_torch_does(dim: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(dim)
+    inverse = torch.randint(50, (400,), generator=generator)
+    values = torch.randn(50, dim, generator=generator).to(dtype).requires_grad_()
+    grads = torch.randn(dim, 400, generator=generator).to(dtype).T  # not contiguous
+    assert torch.equal(expanded(values, inverse), values[inverse])
+    expected = torch.zeros(50, dim, dtype=dtype)
+    for row, grad in zip(inverse.tolist(), grads, strict=True):
+        expected[row] += grad
+    assert torch.equal(summed(inverse, grads, 50), expected)
+
+
+def test_no_ids_give_no_rows() -> None:
+    none = torch.empty(0, dtype=torch.int64)
+    assert expanded(torch.empty(0, 4), none).shape == (0, 4)
+    assert summed(none, torch.empty(0, 4), 3).tolist() == [[0.0] * 4] * 3
+
+
+def test_an_index_beyond_the_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="out of range for 2 rows"):
+        expanded(torch.ones(2, 4), torch.tensor([0, 2]))
