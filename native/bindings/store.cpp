@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "heterps/rows/rows.hpp"
 #include "heterps/store/dense.hpp"
 #include "heterps/store/half.hpp"
 #include "heterps/store/hash.hpp"
@@ -311,11 +312,11 @@ nb::object buckets(Ids ids) {
     return to_numpy(std::move(result));
 }
 
-nb::object route_ids(Ids ids, std::int64_t shards) {
+nb::object route_ids(Ids ids, std::int64_t shards, bool distinct) {
     Route result;
     {
         nb::gil_scoped_release release;
-        result = route(ids.data(), ids.shape(0), shards);
+        result = route(ids.data(), ids.shape(0), shards, distinct);
     }
     return nb::make_tuple(to_numpy(std::move(result.ids)), to_numpy(std::move(result.offsets)),
                           to_numpy(std::move(result.inverse)));
@@ -347,26 +348,25 @@ void widen(Halves values, Array<float, 1> out) {
 
 void bind_routing(nb::module_& m) {
     m.def("bucket_of", &buckets, "ids"_a.noconvert());
-    m.def("route", &route_ids, "ids"_a.noconvert(), "shards"_a);
+    m.def("route", &route_ids, "ids"_a.noconvert(), "shards"_a, "distinct"_a = false);
     m.def("initial_rows", &initial_rows, "ids"_a.noconvert(), "initial"_a, "scale"_a, "seed"_a,
           "out"_a.noconvert());
     m.def(
         "sum_duplicates",
         [](Floats grads, Ids inverse, OutFloats sums) {
-            const auto dim = static_cast<int>(sums.shape(1));
-            expect_rows(grads, inverse.shape(0), dim, "grads");
+            expect_rows(grads, inverse.shape(0), static_cast<int>(sums.shape(1)), "grads");
             nb::gil_scoped_release release;
-            sum_duplicates(grads.data(), inverse.data(), inverse.shape(0), dim, sums.data(),
-                           sums.shape(0));
+            heterps::rows::sum_by(inverse.data(), grads.data(), inverse.shape(0), sums.shape(1),
+                                  sums.data(), sums.shape(0));
         },
         "grads"_a.noconvert(), "inverse"_a.noconvert(), "sums"_a.noconvert());
     m.def(
         "gather",
         [](Floats rows, Ids inverse, OutFloats out) {
-            const auto dim = static_cast<int>(rows.shape(1));
-            expect_rows(out, inverse.shape(0), dim, "out");
+            expect_rows(out, inverse.shape(0), static_cast<int>(rows.shape(1)), "out");
             nb::gil_scoped_release release;
-            gather(rows.data(), rows.shape(0), inverse.data(), inverse.shape(0), dim, out.data());
+            heterps::rows::expand(rows.data(), rows.shape(0), inverse.data(), inverse.shape(0),
+                                  rows.shape(1), out.data());
         },
         "rows"_a.noconvert(), "inverse"_a.noconvert(), "out"_a.noconvert());
     m.def("to_bf16", &narrow<&to_bf16>, "values"_a.noconvert(), "out"_a.noconvert());

@@ -151,16 +151,14 @@ TEST(a_route_names_each_id_once_by_shard) {
     CHECK_THROWS(route(ids.data(), 1, 0), std::invalid_argument);
 }
 
-TEST(duplicates_are_summed_and_rows_gathered) {
-    const float gradients[6] = {1, 2, 10, 20, 100, 200};
-    const std::int64_t inverse[3] = {1, 0, 1};
-    float sums[6], rows[6];
-    sum_duplicates(gradients, inverse, 3, 2, sums, 3);
-    CHECK(sums[0] == 10 && sums[2] == 101 && sums[3] == 202 && sums[4] == 0);
-    gather(sums, 3, inverse, 3, 2, rows);
-    CHECK(rows[0] == 101 && rows[2] == 10 && rows[5] == 202);
-    const std::int64_t wrong[1] = {-1};
-    CHECK_THROWS(gather(sums, 3, wrong, 1, 2, rows), std::invalid_argument);
+TEST(a_route_of_distinct_ids_is_the_same_without_looking_for_duplicates) {
+    const std::vector<std::int64_t> ids = {5, -3, 900, 12, 77};
+    for (const std::int64_t shards : {1, 3}) {
+        const Route plain = route(ids.data(), ids.size(), shards);
+        const Route promised = route(ids.data(), ids.size(), shards, true);
+        CHECK(plain.ids == promised.ids && plain.inverse == promised.inverse);
+        CHECK(plain.offsets == promised.offsets);
+    }
 }
 
 TEST(a_dense_tensor_follows_its_rule) {

@@ -129,7 +129,7 @@ class Dense:
 
 def bucket_of(ids: NDArray[np.int64]) -> NDArray[np.uint16]: ...
 def route(
-    ids: NDArray[np.int64], shards: int
+    ids: NDArray[np.int64], shards: int, distinct: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The distinct ids by shard, where each shard's begin, and each asked id's index among them."""
 
