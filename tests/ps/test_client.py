@@ -63,6 +63,26 @@ def test_unseen_ids_have_their_initial_rows(table):
     assert len(table) == 0
 
 
+def check_promise_of_distinct_ids(remote):
+    ids, local = np.random.default_rng(6).permutation(300), in_process(remote.spec)
+    for table, promise in ((remote, {"distinct": True}), (local, {})):
+        rng = np.random.default_rng(5)
+        table.push(ids, grads_of(rng, 300), **promise)
+        table.accumulate(0, (0, 0), ids[:200], grads_of(rng, 200), **promise)
+        table.announce(0, 1)
+    np.testing.assert_array_equal(remote.pull(ids, 1, distinct=True), local.pull(ids))
+
+
+def test_ids_promised_to_be_distinct_give_the_same(table):
+    check_promise_of_distinct_ids(table)
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+def test_ids_promised_to_be_distinct_give_the_same_of_one_server(tmp_path, tcp):
+    with serving(tmp_path, tcp=tcp) as client:
+        check_promise_of_distinct_ids(client.create_table("t", TableSpec(dim=DIM, seed=9)))
+
+
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_training_through_servers_equals_a_table_in_process(client, request, rule):
     rng = np.random.default_rng(0)
