@@ -1,4 +1,5 @@
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def output_of(*args: str) -> str:
+def output_of(*args: str, folder: Path = ROOT) -> str:
     command = [sys.executable, *args]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert result.stderr == ""
     return result.stdout
 
@@ -31,6 +32,18 @@ def test_the_python_of_the_readme_runs():
 def test_the_readme_shows_what_the_command_prints():
     printed = output_of("-m", "heterps", "plan", "examples/ctrdnn/job.yaml")
     assert without_effort(printed) in without_effort((ROOT / "README.md").read_text())
+
+
+@pytest.mark.slow
+def test_the_training_of_the_readme_runs(tmp_path):
+    """On less data than `make train` makes."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    data = str(tmp_path / "build/data/clicks")
+    output_of("-m", "heterps", "data", "synth", data, "--rows", "12000", "--ids", "100")
+    said = output_of(str(ROOT / "examples/train.py"), folder=tmp_path).splitlines()
+    assert said[0].endswith("proven optimal: True")
+    assert re.fullmatch(r"AUC 0\.\d{4} at [\d,]+ samples/s", said[1])
+    assert list((tmp_path / "runs").glob("*/model/dense.safetensors"))
 
 
 def test_a_sparse_table_is_pushed_saved_and_loaded_into_shards():
