@@ -17,6 +17,7 @@ from heterps.cli.predict import predict_command
 from heterps.cli.ps import ps_commands
 from heterps.cli.resume import resume_command
 from heterps.cli.runs import runs_command
+from heterps.cli.scale import scale_command
 from heterps.cli.simulate import simulate_command
 from heterps.cli.snapshot import snapshot_commands
 from heterps.cli.train import train_command
@@ -60,6 +61,7 @@ plan_command(app)
 simulate_command(app)
 train_command(app)
 resume_command(app)
+scale_command(app)
 snapshot_commands(app)
 evaluate_command(app)
 predict_command(app)

@@ -154,9 +154,12 @@ class SnapshotSpec(Record):
 
 
 class RecoverySpec(Record):
-    """How often a run may fail in a row, without getting any further, before it is given up."""
+    """``retries`` is how often a run may fail in a row, without getting any further, before it is
+    given up; ``drift`` how far its throughput may be from the prediction, as a share of it, before
+    that is said."""
 
     retries: Count = 3
+    drift: Amount = 0.3
 
 
 class SecuritySpec(Record):

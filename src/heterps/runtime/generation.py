@@ -14,12 +14,15 @@ from heterps.errors import ServerError, SnapshotError
 from heterps.events import EventLog
 from heterps.runtime.building import validation_batches
 from heterps.runtime.coordinator import Coordinator
+from heterps.runtime.elastic import Elastic, ReplanError, figures, shown
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.failure import patience_s
 from heterps.runtime.metrics import counts_for, is_better, unpack_counts
+from heterps.runtime.pace import Peers, drift
 from heterps.runtime.prepare import Setup
 from heterps.runtime.progress import Progress, Status
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
+from heterps.runtime.scaling import Estimate
 from heterps.runtime.snapshot import RunSnapshot
 from heterps.runtime.snapshot_taker import SnapshotTaker
 from heterps.runtime.standing import Standing
@@ -30,6 +33,8 @@ _AHEAD_S = 2.0  # how much work the workers know of
 _AHEAD_BATCHES = 8
 _EVENT_EVERY_S = 1.0
 _COMMIT_S = 60.0
+_COMPARE_EVERY_S = 5.0
+_DRIFT_AFTER_S = 20.0  # of training
 
 Report = Callable[[Status], None]
 Notice = Callable[[str], None]  # a line that the person should see
@@ -51,6 +56,7 @@ class Generation:
         seconds: float | None = None,
         stop: Stop | None = None,
         notice: Notice = lambda line: None,
+        elastic: Elastic | None = None,
     ) -> None:
         """``seconds`` the run has taken so far, more than its snapshot knows of."""
         self._setup = setup
@@ -58,6 +64,8 @@ class Generation:
         self._events = events
         self._report = report
         self._notice = notice
+        self._elastic = elastic
+        self._started_s = 0.0  # what it took to start
         self._start = start
         self._stop = stop or Stop()
         self.standing = Standing(**(start.about["standing"] if start else {}))
@@ -75,7 +83,9 @@ class Generation:
             setup, folder, engine, self.progress.heard, generation=number
         )
         self.snapshots = SnapshotTaker(setup, folder.path, self._coordinator, self._snapshot_said)
-        self._reported_at = 0.0
+        self._reported_at = self._compared_at = 0.0
+        self._peers = [Peers() for _ in setup.layout.stages]
+        self._drifted = False
         predicted = setup.plan.throughput if setup.plan else None
         batch_s = setup.job.workload.batch_size / predicted if predicted else None
         self._patience_s = patience_s(batch_s)
@@ -87,8 +97,8 @@ class Generation:
             with self._coordinator as coordinator:
                 coordinator.start()
                 self._restore()
-                seconds = round(time.monotonic() - began, 3)
-                self._events.write("ready", step=self.standing.step, seconds=seconds)
+                self._started_s = round(time.monotonic() - began, 3)
+                self._events.write("ready", step=self.standing.step, seconds=self._started_s)
                 self._stop.armed = True
                 self._train()
                 self.snapshots.finish()
@@ -136,8 +146,37 @@ class Generation:
                 self.snapshots.take(self.standing)
                 self.snapshots.finish()
                 raise StoppedError
-            if self.snapshots.due(reached):
+            if self._units_are_lost or self.snapshots.due(reached):
                 self.snapshots.take(self.standing)
+                self._replan_if_it_pays()
+
+    @property
+    def _units_are_lost(self) -> bool:
+        found = self._elastic
+        lost = found is not None and found.proposal is not None and found.proposal.urgent
+        return lost or (found is not None and found.error is not None)
+
+    def _replan_if_it_pays(self) -> None:
+        """After a snapshot: raises ReplanError for a plan that is better, or for any plan when the
+        present one has lost units; and what there is no plan for."""
+        found, step = self._elastic, self.standing.step
+        if found is None or (found.proposal is None and found.error is None):
+            return
+        self.snapshots.finish()
+        if found.error is not None:
+            raise found.error
+        proposal = found.proposal
+        assert proposal is not None
+        left = self._layout.epochs * self._layout.train.samples - self.standing.samples
+        estimate = found.estimate(left, self._started_s)
+        pays = estimate is None or estimate.pays
+        about = {"limits": dict(proposal.limits), **figures(estimate)}
+        if not proposal.urgent and not pays:
+            found.proposal = None
+            self._events.write("plan_kept", step=step, **about)
+            self._notice(f"the plan stays for {shown(proposal.limits)}: {_text(estimate)}")
+        elif proposal.urgent or self.snapshots.last_written == step:
+            raise ReplanError(proposal, estimate)
 
     def _boundary(self, first: int) -> int:
         """Where the next segment ends, unless it is cut short."""
@@ -162,7 +201,10 @@ class Generation:
             for message in self._coordinator.receive(0.1):
                 assert message.kind == "trained", message.kind
                 waiting.discard(message.sender)
-            if known < end and (self._stop.asked or self.snapshots.late):
+            if self._elastic is not None:
+                self._elastic.look()
+            cut = self._stop.asked or self.snapshots.late or self._units_are_lost
+            if known < end and cut:
                 end = known
                 self._coordinator.tell_all("more", {"end": end, "closed": True})
             more = self._known(self.progress.committed + 1, end)
@@ -250,6 +292,30 @@ class Generation:
         self._reported_at = now
         status = self.progress.status()
         first, losses = self.progress.take_losses()
-        figures = self.progress.figures()
-        self._events.write("progress", **asdict(status), first=first, losses=losses, stages=figures)
+        stages = self.progress.figures()
+        self._events.write("progress", **asdict(status), first=first, losses=losses, stages=stages)
         self._report(status)
+        self._compare(now)
+
+    def _compare(self, now: float) -> None:
+        """Replicas with their peers, and the run with its prediction, every few seconds."""
+        if now < self._compared_at + _COMPARE_EVERY_S:
+            return
+        self._compared_at = now
+        for stage, peers in enumerate(self._peers):
+            for slow in peers.look(self.progress.work_of(stage)):
+                name = self._coordinator.names[slow.worker]
+                about = {"sample_s": slow.sample_s, "peers_sample_s": slow.peers_sample_s}
+                self._events.write("slow_replica", process=name, times=slow.times, **about)
+                self._notice(f"{name} takes {slow.times:.1f} times as long as its peers")
+        predicted = self._setup.plan.throughput if self._setup.plan else None
+        margin = self._setup.job.recovery.drift
+        found = drift(self.progress.mean_samples_per_s, predicted, margin)
+        if found is not None and not self._drifted and self.progress.counted_s > _DRIFT_AFTER_S:
+            self._drifted = True
+            self._events.write("drift", step=self.progress.step, **found)
+            self._notice(f"{found['ratio']:.0%} of the predicted samples/s: profile it anew")
+
+
+def _text(estimate: Estimate | None) -> str:
+    return estimate.text if estimate is not None else "nothing is predicted without a profile"

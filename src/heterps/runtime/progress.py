@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heterps.runtime.layout import Layout, micro_batch, micro_batches_of
-from heterps.runtime.meter import BUSY
+from heterps.runtime.meter import BACKWARD, BUSY, FORWARD
 from heterps.runtime.metrics import Counts, counts_for, unpack_counts
+from heterps.runtime.pace import Work
 
 # Progressive metrics are those of the samples that came last.
 _RECENT_SAMPLES = 200_000
@@ -82,6 +83,7 @@ class Progress:
         self._waiting: dict[int, dict[int, float]] = {}  # losses by batch and micro-batch
         self._recent = _Recent(task, k)
         self._meters: dict[int, dict[str, float]] = {}
+        self._samples: dict[int, int] = {}  # of each worker
         self._staleness: dict[int, Mapping[str, int]] = {}
         self._committed: dict[int, int] = {}
         self._started = clock() - seconds
@@ -96,6 +98,7 @@ class Progress:
 
     def heard(self, worker: int, fields: Mapping[str, Any]) -> None:
         self._meters[worker] = fields["meter"]
+        self._samples[worker] = fields.get("samples", 0)
         self._staleness[worker] = fields["staleness"]
         self._committed[worker] = fields["batch"]
         if "counts" in fields:
@@ -115,6 +118,17 @@ class Progress:
     def mean_samples_per_s(self) -> float:
         """Over all segments, each from the end of its first batch on."""
         return self._counted / self._counted_s if self._counted_s else math.nan
+
+    @property
+    def counted_s(self) -> float:
+        """The time that the mean is of."""
+        return self._counted_s
+
+    def work_of(self, stage: int) -> dict[int, Work]:
+        """What the workers of a stage have done, and the time they computed for it."""
+        places = enumerate(self._layout.workers)
+        workers = [n for n, place in places if place[0] == stage and n in self._meters]
+        return {n: Work(self._samples[n], _computed_s(self._meters[n])) for n in workers}
 
     @property
     def committed(self) -> int:
@@ -203,3 +217,7 @@ def _busy(meter: Mapping[str, float]) -> float:
     if not meter or not meter["wall_s"]:
         return 0.0
     return min(1.0, sum(meter[name] for name in BUSY) / meter["wall_s"])
+
+
+def _computed_s(meter: Mapping[str, float]) -> float:
+    return meter[FORWARD] + meter[BACKWARD]

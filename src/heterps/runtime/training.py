@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ from heterps.events import EventLog
 from heterps.job.load import load_job
 from heterps.job.spec import Job
 from heterps.planning.plan import Plan
+from heterps.runtime.elastic import Elastic, Proposal, ReplanError, figures, shown
 from heterps.runtime.emulation import Demand
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.engines.local import LocalEngine
 from heterps.runtime.failure import Failure, Kind, decide
 from heterps.runtime.generation import Generation, Notice, Report
+from heterps.runtime.layout import StageLayout
 from heterps.runtime.prepare import Setup, prepare
-from heterps.runtime.run_folder import RunFolder
+from heterps.runtime.run_folder import PLAN, RunFolder
+from heterps.runtime.scaling import Estimate, used_units
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
 from heterps.runtime.stop import Stop, StoppedError
 
@@ -136,6 +140,7 @@ class _Run:
         self._failures: list[Failure] = []
         self._generation: Generation | None = None
         self._snapshots = Snapshots(folder.path, setup.job.snapshot.keep)
+        self._elastic = Elastic(folder.path, setup, notice)
 
     @property
     def step(self) -> int:
@@ -153,9 +158,11 @@ class _Run:
                 generation.run()
             except (ProcessError, ServerError, WorkerLostError) as error:
                 self._go_on_or_raise(error)
-                start = self._snapshots.newest(self._warn)
-                continue
-            return self._result(generation)
+            except ReplanError as found:
+                self._replan(found.proposal, found.estimate)
+            else:
+                return self._result(generation)
+            start = self._snapshots.newest(self._warn)
 
     def _new_generation(self, start: RunSnapshot | None) -> Generation:
         self._stop.armed = False
@@ -173,6 +180,7 @@ class _Run:
             seconds=before.progress.seconds if before else None,
             stop=self._stop,
             notice=self._notice,
+            elastic=self._elastic,
         )
         return self._generation
 
@@ -182,7 +190,8 @@ class _Run:
         saved = self._snapshots.last_step or 0
         failure = Failure(process, kind, self.step, str(error), saved)
         self._failures.append(failure)
-        decision = decide(self._failures, self._setup.job.recovery.retries)
+        retries = self._setup.job.recovery.retries
+        decision = decide(self._failures, retries, spare=self._spare(process) is not None)
         self._events.write(
             "failure",
             step=self.step,
@@ -197,6 +206,38 @@ class _Run:
         if not decision.again:
             raise error
         self._notice(f"{error}; starting again from the last snapshot ({decision.why})")
+        lost = self._spare(process)
+        if decision.action == "fewer" and lost is not None:
+            self._elastic.plan({lost: used_units(self._setup.job, self._stages)[lost] - 1})
+            if self._elastic.proposal is not None:
+                self._replan(self._elastic.proposal, None)
+
+    @property
+    def _stages(self) -> Sequence[StageLayout]:
+        return self._setup.layout.stages
+
+    def _spare(self, process: str) -> str | None:
+        """The type of a worker's unit, if its stages can do with one less."""
+        found = re.fullmatch(r"stage-(\d+)-replica-\d+", process)
+        if found is None:
+            return None
+        name = self._stages[int(found[1])].type
+        own = [stage.units for stage in self._stages if stage.type == name]
+        return name if sum(own) > len(own) else None
+
+    def _replan(self, proposal: Proposal, estimate: Estimate | None) -> None:
+        """The run goes on under another plan, from its last snapshot."""
+        before = [stage.units for stage in self._stages]
+        self._setup = setup = proposal.setup(self._setup.layout.train.lanes)
+        self._folder.write_json(PLAN, setup.plan_document())
+        self._folder.write_job(setup.job)
+        self._elastic.taken(setup)
+        now = [stage.units for stage in self._stages]
+        about = {"limits": dict(proposal.limits), "units": now, "units_before": before}
+        plan = setup.plan_document()["stages"]
+        self._events.write("replanned", step=self.step, **about, stages=plan, **figures(estimate))
+        gain = f": {estimate.text}" if estimate is not None else ""
+        self._notice(f"another plan for {shown(proposal.limits)}{gain}")
 
     def _warn(self, line: str) -> None:
         self._events.write("warning", text=line)

@@ -1,0 +1,179 @@
+"""Watches the limits of a run, and has a new plan ready when they change.
+
+```text
+RUN/limits.json    {"cpu": 8}: what `heterps scale` has said
+```
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from heterps.errors import HeterPSError, InputError, UnknownNameError
+from heterps.job.spec import Job
+from heterps.runtime.prepare import Setup, prepare
+from heterps.runtime.scaling import (
+    Estimate,
+    are_lost,
+    fitted,
+    plan_again,
+    used_units,
+    with_limits,
+)
+
+LIMITS = "limits.json"
+_LOOK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Another plan for the job, under limits that have changed. Without a profile nothing is
+    predicted. ``urgent``: units of the present plan are gone."""
+
+    job: Job
+    limits: Mapping[str, int]
+    document: Mapping[str, Any]
+    samples_per_s: float | None
+    urgent: bool
+
+    def setup(self, lanes: int) -> Setup:
+        job = self.job.model_copy(update={"plan": dict(self.document)})
+        return prepare(job, self.document, lanes=lanes)
+
+
+class ReplanError(Exception):
+    """The run goes on under another plan; a snapshot was taken."""
+
+    def __init__(self, proposal: Proposal, estimate: Estimate | None) -> None:
+        super().__init__("another plan")
+        self.proposal = proposal
+        self.estimate = estimate
+
+
+class Elastic:
+    """Of one run, from generation to generation. ``said`` gets lines that a person should see."""
+
+    def __init__(self, folder: Path, setup: Setup, said: Callable[[str], None]) -> None:
+        self._path = folder / LIMITS
+        self._first = setup  # whose plan comes back, where none can be made, when its units do
+        self._setup = setup
+        self._said = said
+        self._next_look = 0.0
+        self._known = {entry.name: entry.limit for entry in setup.job.cluster.types}
+        self._thread: threading.Thread | None = None
+        self.proposal: Proposal | None = None
+        self.error: HeterPSError | None = None  # there is no plan for what is left
+
+    def look(self) -> None:
+        """Now and then; a new plan is made in a thread of its own."""
+        now = time.monotonic()
+        if now < self._next_look or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._next_look = now + _LOOK_EVERY_S
+        limits = {**self._known, **read_limits(self._path.parent)}
+        if limits != self._known:
+            self._known = limits
+            self.begin(limits)
+
+    def begin(self, limits: Mapping[str, int]) -> None:
+        self.proposal = self.error = None
+        self._thread = threading.Thread(target=self.plan, args=(limits,), name="plan", daemon=True)
+        self._thread.start()
+
+    def plan(self, limits: Mapping[str, int]) -> None:
+        """Makes the proposal, unless the plan would stay as it is."""
+        setup = self._setup
+        urgent = are_lost(used_units(setup.job, setup.layout.stages), limits)
+        try:
+            self.proposal = self._proposal(limits, urgent)
+        except HeterPSError as error:
+            self.error = error if urgent else None
+            self._said(f"there is no plan for {shown(limits)}: {error}")
+
+    def _proposal(self, limits: Mapping[str, int], urgent: bool) -> Proposal | None:
+        setup, lanes = self._setup, self._setup.layout.train.lanes
+        job = with_limits(setup.job, {name: min(limit, lanes) for name, limit in limits.items()})
+        if job.profile is None:
+            document: Mapping[str, Any] = fitted(job, self._first.layout.stages)
+            speed = None
+        else:
+            plan = plan_again(job)
+            document, speed = plan.as_document(), plan.throughput
+        if not urgent and _stages(document) == _stages(setup.plan_document()):
+            return None
+        return Proposal(job, limits, document, speed, urgent)
+
+    def estimate(self, samples_left: float, restart_s: float) -> Estimate | None:
+        """Of the proposal; None without a prediction of both plans."""
+        setup, proposal = self._setup, self.proposal
+        now = setup.plan.throughput if setup.plan is not None else None
+        if proposal is None or not proposal.samples_per_s or not now:
+            return None
+        return Estimate(
+            samples_left,
+            now,
+            setup.dollars_per_hour,
+            proposal.samples_per_s,
+            hourly_dollars(proposal),
+            restart_s,
+            setup.job.workload.min_throughput,
+        )
+
+    def taken(self, setup: Setup) -> None:
+        """The run goes on so."""
+        self._setup, self.proposal, self.error = setup, None, None
+
+
+def hourly_dollars(proposal: Proposal) -> float:
+    """Of all units of a proposal, servers and what else the job names."""
+    job, prices = proposal.job, {t.name: t.price_per_hour for t in proposal.job.cluster.types}
+    units = sum(prices[stage["type"]] * stage["units"] for stage in proposal.document["stages"])
+    own = job.servers
+    servers = own.count * prices[own.type] if own.type is not None else 0.0
+    return float(units + servers + job.workload.overhead_per_hour)
+
+
+def figures(estimate: Estimate | None) -> dict[str, Any]:
+    """For an event."""
+    if estimate is None:
+        return {}
+    saved = {"saved_s": estimate.saved_s, "saved_dollars": estimate.saved_dollars}
+    return {"estimate": {**asdict(estimate), **saved, "pays": estimate.pays}}
+
+
+def read_limits(folder: Path) -> dict[str, int]:
+    """What was said last; nothing where the file is missing or torn."""
+    try:
+        found = json.loads((folder / LIMITS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    whole = isinstance(found, dict) and all(isinstance(limit, int) for limit in found.values())
+    return found if whole else {}
+
+
+def write_limits(folder: Path, job: Job, changes: Mapping[str, int]) -> dict[str, int]:
+    """Adds to what was said; all of it. Raises InputError."""
+    for name, limit in changes.items():
+        if name not in job.cluster.names:
+            raise UnknownNameError("scale", "resource type", name, job.cluster.names)
+        if limit < 0:
+            raise InputError(f"scale {name}", f"expected 0 or more units, got {limit}")
+    limits = {**read_limits(folder), **changes}
+    partial = folder / f".{LIMITS}.partial"
+    partial.write_text(json.dumps(limits) + "\n", encoding="utf-8")
+    partial.replace(folder / LIMITS)
+    return limits
+
+
+def shown(limits: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={limit}" for name, limit in limits.items())
+
+
+def _stages(document: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    return [(s["first"], s["last"], s["type"], s["units"]) for s in document["stages"]]

@@ -1,0 +1,89 @@
+"""Limits that change while a run goes on."""
+
+import json
+
+import pytest
+
+from heterps.errors import InputError, UnknownNameError
+from heterps.events import read_events
+from heterps.runtime.elastic import Elastic, read_limits, write_limits
+from heterps.runtime.prepare import prepare
+from heterps.runtime.run_folder import RunFolder
+from heterps.runtime.training import train_run
+from heterps.testing.faults import dying_engine
+from heterps.testing.forking import ForkEngine
+from heterps.testing.runs import outcome, reference, small_job
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+def make_job(data, replicas=(3, 1), **changes):
+    return small_job(data, "two_emb", replicas, snapshot__every=10, **changes)
+
+
+def test_limits_are_added_to_those_said_before(data, tmp_path):
+    job = make_job(data)
+    assert read_limits(tmp_path) == {}
+    write_limits(tmp_path, job, {"cpu": 4})
+    assert write_limits(tmp_path, job, {"cpu": 2}) == {"cpu": 2}
+    assert read_limits(tmp_path) == {"cpu": 2}
+
+
+def test_limits_that_make_no_sense_are_refused(data, tmp_path):
+    with pytest.raises(UnknownNameError, match="did you mean 'cpu'"):
+        write_limits(tmp_path, make_job(data), {"cpus": 4})
+    with pytest.raises(InputError, match="expected 0 or more units, got -1"):
+        write_limits(tmp_path, make_job(data), {"cpu": -1})
+
+
+def test_too_few_units_for_any_plan_are_told(data, tmp_path):
+    said = []
+    elastic = Elastic(tmp_path, prepare(make_job(data)), said.append)
+    elastic.plan({"cpu": 1})
+    assert elastic.proposal is None
+    assert elastic.error is not None
+    assert said[0].startswith("there is no plan for cpu=1: cluster.types.cpu.limit: 1 units")
+
+
+def trained(job, path, engine=ForkEngine, report=lambda status: None):
+    setup, notes = prepare(job), []
+    with RunFolder.create(path, setup.job, setup.plan_document()) as folder:
+        train_run(setup, folder, report, engine, notice=notes.append)
+    kinds = ("replanned", "failure")
+    found = [event for event in read_events(path / "events.jsonl") if event["kind"] in kinds]
+    return outcome(folder), found, notes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_units_that_go_and_come_back_change_the_plan_and_not_the_result(data, tmp_path):
+    job, path = make_job(data, workload__epochs=8), tmp_path / "run"
+
+    def report(status):
+        if status.step >= 20 and not (path / "limits.json").exists():
+            write_limits(path, job, {"cpu": 2})
+        elif status.step >= 60:
+            write_limits(path, job, {"cpu": 16})
+
+    found, events, notes = trained(job, path, report=report)
+    assert [event["units"] for event in events] == [[1, 1], [3, 1]]
+    assert notes[0] == "another plan for cpu=2"
+    expected = reference(job)
+    assert found.losses == pytest.approx(expected.losses, rel=1e-4)
+    assert found.distance(expected) <= 1e-5
+    kept = json.loads((path / "plan.json").read_text())
+    assert [stage["units"] for stage in kept["stages"]] == [3, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_worker_that_never_starts_costs_its_unit(data, tmp_path):
+    job = make_job(data)
+    engine = dying_engine("stage-0-replica-2", 99)
+    found, events, _ = trained(job, tmp_path / "run", engine)
+    assert [event.get("action") for event in events] == ["restart", "restart", "fewer", None]
+    assert events[-1]["units"] == [2, 1]
+    assert found.distance(reference(job)) <= 1e-5
