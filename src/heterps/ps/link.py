@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,9 @@ class Link:
         self.socket.connect(self.address)
         self._opened = time.monotonic()
         self._greeting = Greeting(identity.key, identity.client, identity.generation)
-        send(self.socket, self._greeting.hello())
+        # Where the other side has refused the connection by now; the monitor says why.
+        with suppress(zmq.Again):
+            send(self.socket, self._greeting.hello())
 
     @property
     def wants_to_open(self) -> bool:

@@ -118,7 +118,8 @@ class Lookups:
             if batch is not None and table.spec.memory_bytes is not None:
                 # Rows on disk come back while the batches before are still under way.
                 table.prefetch_async(ids.numpy())
-            return table.pull_async(ids.numpy(), batch, timeout_s=_PATIENCE_S)
+            asked = ids.numpy()
+            return table.pull_async(asked, batch, timeout_s=_PATIENCE_S, distinct=True)
 
         lookup.start(self._chain.ids(arrived, context), pull)
         return lookup
@@ -137,6 +138,7 @@ class Lookups:
             _PATIENCE_S,
             parts=about.parts,
             lr=about.lr,
+            distinct=True,
         )
         self._giving.append(given)
         self.settle(_MAX_UNDER_WAY)
