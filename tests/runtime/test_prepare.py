@@ -218,3 +218,8 @@ def test_a_metric_of_another_task_is_refused(data):
 def test_a_warm_start_that_is_not_there_is_refused(data, tmp_path, given):
     line = refused(small_job(data, "ctrdnn", warm_start=str(tmp_path / given)))
     assert "warm_start" in line
+
+
+def test_validation_without_data_for_it_is_refused(data):
+    said = refused(small_job(data, "ctrdnn", validation={"patience": 2}))
+    assert said.startswith("data.validation: is missing, though the job says how to validate")

@@ -22,6 +22,7 @@ from heterps.data.reader import LaneReader
 from heterps.errors import InputError
 from heterps.job.resources import ResourceType
 from heterps.job.spec import Job
+from heterps.job.training import ValidationSpec
 from heterps.models.chain import Chain
 from heterps.models.trace import Trace, trace
 from heterps.planning.plan import Plan, read_plan, read_stages
@@ -131,6 +132,9 @@ def _batches(job: Job, plan: LanePlan) -> int:
 def _validation(job: Job, binary: bool, lanes: int | None) -> LanePlan | None:
     assert job.data is not None
     if job.data.validation is None:
+        if job.validation != ValidationSpec():
+            problem = "is missing, though the job says how to validate: give a path or a fraction"
+            raise InputError("data.validation", problem)
         return None
     part: Part = "validation"
     return _lane_plan(job, Dataset.open(job.data, part, job.folder, binary=binary).samples, lanes)
