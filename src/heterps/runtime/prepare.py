@@ -94,6 +94,7 @@ def prepare(
         raise InputError("data", "is missing: say what to train on")
     chain = build_model(job)
     job.tables_of(chain.tables)
+    metric = chosen_metric(job.validation.metric, task_of(chain))
     _check_warm_start(job, chain)
     binary = task_of(chain) == "binary"
     data = Dataset.open(job.data, "train", job.folder, binary=binary)
@@ -112,7 +113,6 @@ def prepare(
         job.workload.staleness,
         _layers_by_table(chain),
     )
-    metric = chosen_metric(job.validation.metric, task_of(chain))
     return Setup(job, chain, traced, layout, found, problem, metric)
 
 
