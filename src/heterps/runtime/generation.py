@@ -17,8 +17,8 @@ from heterps.runtime.coordinator import Coordinator
 from heterps.runtime.elastic import Elastic, ReplanError, figures, shown
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.failure import patience_s
+from heterps.runtime.findings import Findings
 from heterps.runtime.metrics import counts_for, is_better, unpack_counts
-from heterps.runtime.pace import Peers, drift
 from heterps.runtime.prepare import Setup
 from heterps.runtime.progress import Progress, Status
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
@@ -33,8 +33,6 @@ _AHEAD_S = 2.0  # how much work the workers know of
 _AHEAD_BATCHES = 8
 _EVENT_EVERY_S = 1.0
 _COMMIT_S = 60.0
-_COMPARE_EVERY_S = 5.0
-_DRIFT_AFTER_S = 20.0  # of training
 
 Report = Callable[[Status], None]
 Notice = Callable[[str], None]  # a line that the person should see
@@ -83,9 +81,9 @@ class Generation:
             setup, folder, engine, self.progress.heard, generation=number
         )
         self.snapshots = SnapshotTaker(setup, folder.path, self._coordinator, self._snapshot_said)
-        self._reported_at = self._compared_at = 0.0
-        self._peers = [Peers() for _ in setup.layout.stages]
-        self._drifted = False
+        self._reported_at = 0.0
+        names = self._coordinator.names
+        self._findings = Findings(setup, self.progress, names, events, notice)
         predicted = setup.plan.throughput if setup.plan else None
         batch_s = setup.job.workload.batch_size / predicted if predicted else None
         self._patience_s = patience_s(batch_s)
@@ -295,26 +293,7 @@ class Generation:
         stages = self.progress.figures()
         self._events.write("progress", **asdict(status), first=first, losses=losses, stages=stages)
         self._report(status)
-        self._compare(now)
-
-    def _compare(self, now: float) -> None:
-        """Replicas with their peers, and the run with its prediction, every few seconds."""
-        if now < self._compared_at + _COMPARE_EVERY_S:
-            return
-        self._compared_at = now
-        for stage, peers in enumerate(self._peers):
-            for slow in peers.look(self.progress.work_of(stage)):
-                name = self._coordinator.names[slow.worker]
-                about = {"sample_s": slow.sample_s, "peers_sample_s": slow.peers_sample_s}
-                self._events.write("slow_replica", process=name, times=slow.times, **about)
-                self._notice(f"{name} takes {slow.times:.1f} times as long as its peers")
-        predicted = self._setup.plan.throughput if self._setup.plan else None
-        margin = self._setup.job.recovery.drift
-        found = drift(self.progress.mean_samples_per_s, predicted, margin)
-        if found is not None and not self._drifted and self.progress.counted_s > _DRIFT_AFTER_S:
-            self._drifted = True
-            self._events.write("drift", step=self.progress.step, **found)
-            self._notice(f"{found['ratio']:.0%} of the predicted samples/s: profile it anew")
+        self._findings.look()
 
 
 def _text(estimate: Estimate | None) -> str:
