@@ -55,6 +55,11 @@ def test_how_a_run_ended_is_told(tmp_path, event, state):
     assert (seen.steps, seen.metric, seen.value, seen.dollars) == (None, None, None, None)
 
 
+def test_a_run_that_was_resumed_and_lost_is_lost(tmp_path):
+    make(tmp_path / "a", ("interrupted", {}), ("resumed", {})).close()
+    assert summarise(tmp_path / "a").state == "lost"
+
+
 def test_damaged_files_are_left_out(tmp_path):
     make(tmp_path / "a").close()
     (tmp_path / "a/metrics.json").write_text("[1")

@@ -80,7 +80,12 @@ def summarise(path: Path) -> RunSummary:
 class _Story:
     """What the events of a run tell so far."""
 
-    _states: ClassVar = {"ended": "done", "interrupted": "stopped", "failed": "failed"}
+    _states: ClassVar = {
+        "ended": "done",
+        "interrupted": "stopped",
+        "failed": "failed",
+        "resumed": "lost",  # until it says something else
+    }
 
     def __init__(self) -> None:
         self.started: float | None = None
