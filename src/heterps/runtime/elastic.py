@@ -33,18 +33,12 @@ _LOOK_EVERY_S = 0.5
 
 @dataclass(frozen=True)
 class Proposal:
-    """Another plan for the job, under limits that have changed. Without a profile nothing is
-    predicted. ``urgent``: units of the present plan are gone."""
+    """The run under another plan, within limits that have changed. ``urgent``: units of the present
+    plan are gone."""
 
-    job: Job
+    setup: Setup
     limits: Mapping[str, int]
-    document: Mapping[str, Any]
-    samples_per_s: float | None
     urgent: bool
-
-    def setup(self, lanes: int) -> Setup:
-        job = self.job.model_copy(update={"plan": dict(self.document)})
-        return prepare(job, self.document, lanes=lanes)
 
 
 class ReplanError(Exception):
@@ -101,26 +95,28 @@ class Elastic:
         job = with_limits(setup.job, {name: min(limit, lanes) for name, limit in limits.items()})
         if job.profile is None:
             document: Mapping[str, Any] = fitted(job, self._first.layout.stages)
-            speed = None
         else:
-            plan = plan_again(job)
-            document, speed = plan.as_document(), plan.throughput
+            document = plan_again(job).as_document()
         if not urgent and _stages(document) == _stages(setup.plan_document()):
             return None
-        return Proposal(job, limits, document, speed, urgent)
+        job = job.model_copy(update={"plan": dict(document)})
+        return Proposal(prepare(job, document, lanes=lanes), limits, urgent)
 
     def estimate(self, samples_left: float, restart_s: float) -> Estimate | None:
         """Of the proposal; None without a prediction of both plans."""
-        setup, proposal = self._setup, self.proposal
+        if self.proposal is None:
+            return None
+        setup, other = self._setup, self.proposal.setup
         now = setup.plan.throughput if setup.plan is not None else None
-        if proposal is None or not proposal.samples_per_s or not now:
+        then = other.plan.throughput if other.plan is not None else None
+        if not now or not then:
             return None
         return Estimate(
             samples_left,
             now,
             setup.dollars_per_hour,
-            proposal.samples_per_s,
-            hourly_dollars(proposal),
+            then,
+            other.dollars_per_hour,
             restart_s,
             setup.job.workload.min_throughput,
         )
@@ -128,15 +124,6 @@ class Elastic:
     def taken(self, setup: Setup) -> None:
         """The run goes on so."""
         self._setup, self.proposal, self.error = setup, None, None
-
-
-def hourly_dollars(proposal: Proposal) -> float:
-    """Of all units of a proposal, servers and what else the job names."""
-    job, prices = proposal.job, {t.name: t.price_per_hour for t in proposal.job.cluster.types}
-    units = sum(prices[stage["type"]] * stage["units"] for stage in proposal.document["stages"])
-    own = job.servers
-    servers = own.count * prices[own.type] if own.type is not None else 0.0
-    return float(units + servers + job.workload.overhead_per_hour)
 
 
 def figures(estimate: Estimate | None) -> dict[str, Any]:

@@ -211,6 +211,7 @@ class _Run:
             self._elastic.plan({lost: used_units(self._setup.job, self._stages)[lost] - 1})
             if self._elastic.proposal is not None:
                 self._replan(self._elastic.proposal, None)
+            self._elastic.taken(self._setup)
 
     @property
     def _stages(self) -> Sequence[StageLayout]:
@@ -228,7 +229,7 @@ class _Run:
     def _replan(self, proposal: Proposal, estimate: Estimate | None) -> None:
         """The run goes on under another plan, from its last snapshot."""
         before = [stage.units for stage in self._stages]
-        self._setup = setup = proposal.setup(self._setup.layout.train.lanes)
+        self._setup = setup = proposal.setup
         self._folder.write_json(PLAN, setup.plan_document())
         self._folder.write_job(setup.job)
         self._elastic.taken(setup)
