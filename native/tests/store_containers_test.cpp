@@ -173,7 +173,8 @@ TEST(a_lift_serves_each_request_within_a_round) {
 TEST(a_lift_goes_as_slowly_as_its_requests_allow) {
     Lift lift(1);
     lift.ask({1, 20.0}, {{Slot::cold(1, 9), 1}});
-    CHECK_EQUAL(lift.owed(0, 4), 2.0);  // ten floors in twenty
+    CHECK_EQUAL(lift.owed(0, 4, 0), 2.0);  // ten floors in twenty
+    CHECK_EQUAL(lift.owed(0, 4, 5), 1.0);
     CHECK_EQUAL(lift.left(19, 0), 0.0);
     CHECK_EQUAL(lift.left(20, 0), 10.0);
     lift.redirect({{Slot::cold(1, 9), Slot::cold(1, 30)}});

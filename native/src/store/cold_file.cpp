@@ -19,10 +19,9 @@ namespace heterps::store {
 namespace {
 
 constexpr std::size_t kSector = 4096;
-constexpr int kReaders = 8;
+constexpr int kReaders = 8, kReadersAhead = 4;
 // Reading through a gap costs less than another request; see docs/parameter-server.md.
 constexpr std::uint64_t kGap = 32 << 10;
-constexpr std::uint64_t kLongestRead = 512 << 10;
 constexpr std::size_t kGrowBytes = 64 << 20;
 
 std::uint64_t down(std::uint64_t at) { return at / kSector * kSector; }
@@ -47,14 +46,17 @@ void AlignedBuffer::fit(std::size_t bytes) {
     std::memset(data_.get(), 0, bytes_);
 }
 
-ColdFile::ColdFile(const std::string& path, std::size_t record_bytes, std::size_t extent_bytes)
+ColdFile::ColdFile(const std::string& path, std::size_t record_bytes, std::size_t extent_bytes,
+                   std::size_t read_bytes)
     : path_(path),
       record_bytes_(record_bytes),
       entry_bytes_(record_bytes + sizeof(std::uint32_t)),
       extent_bytes_(up(std::max(extent_bytes, entry_bytes_))),
+      read_bytes_(up(std::max(read_bytes, entry_bytes_ + kSector))),
       per_extent_(extent_bytes_ / entry_bytes_),
       words_((per_extent_ + 63) / 64),
-      readers_(kReaders) {
+      readers_(kReaders),
+      readers_ahead_(kReadersAhead) {
     mkdir(path.c_str(), 0700);  // if it fails, the next call says why
     file_ = open_nameless(path, O_DIRECT);
     if (file_ < 0 && errno == EINVAL) {
@@ -232,7 +234,7 @@ std::vector<ColdFile::Run> ColdFile::runs(const std::vector<std::uint64_t>& entr
         const std::uint64_t begin = down(offset_of(entries[i]));
         const std::uint64_t end = up(offset_of(entries[i]) + entry_bytes_);
         const bool joins = !result.empty() && begin <= result.back().end + kGap &&
-                           end - result.back().begin <= kLongestRead;
+                           end - result.back().begin <= read_bytes_;
         if (joins) {
             result.back().end = std::max(result.back().end, end);
             result.back().last = i + 1;
@@ -253,19 +255,21 @@ AlignedBuffer ColdFile::take_buffer() const {
 
 void ColdFile::give_buffer(AlignedBuffer buffer) const {
     const std::lock_guard<std::mutex> lock(buffers_mutex_);
-    if (buffers_.size() < kReaders) buffers_.push_back(std::move(buffer));
+    if (buffers_.size() < (kReaders + kReadersAhead) / 2) buffers_.push_back(std::move(buffer));
 }
 
-void ColdFile::read(const std::vector<std::uint64_t>& entries, const Take& take) const {
+void ColdFile::read(const std::vector<std::uint64_t>& entries, Haste haste,
+                    const Take& take) const {
     const auto start = std::chrono::steady_clock::now();
     const std::vector<Run> todo = runs(entries);
     std::atomic<std::size_t> next{0};
-    const auto threads = std::min(todo.size(), static_cast<std::size_t>(kReaders));
-    readers_.run(threads, [&](std::size_t) {
+    ThreadPool& readers = haste == Haste::kNow ? readers_ : readers_ahead_;
+    const auto threads = std::min(todo.size(), static_cast<std::size_t>(readers.threads()));
+    readers.run(threads, [&](std::size_t) {
         AlignedBuffer buffer = take_buffer();
         for (std::size_t r; (r = next.fetch_add(1)) < todo.size();) {
             const Run& run = todo[r];
-            buffer.fit(std::max<std::size_t>(run.end - run.begin, kLongestRead));
+            buffer.fit(run.end - run.begin);
             read_fully(buffer.data(), run.end - run.begin, run.begin);
             for (std::size_t i = run.first; i < run.last; ++i)
                 take(i, checked(entries[i], buffer.data() + (offset_of(entries[i]) - run.begin)));
@@ -334,7 +338,8 @@ std::uint64_t ColdFile::garbage() const {
 
 std::size_t ColdFile::bytes_in_memory() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return bits_.size() * 8 + extents_.size() * sizeof(Extent);
+    return bits_.size() * 8 + extents_.size() * sizeof(Extent) +
+           (kReaders + kReadersAhead) / 2 * read_bytes_;
 }
 
 std::uint64_t ColdFile::bytes_on_disk() const {

@@ -5,7 +5,8 @@
 
 namespace heterps::store {
 
-void ColdRecords::read(const ColdFile& file, std::size_t stride, std::vector<Slot> slots) {
+void ColdRecords::read(const ColdFile& file, std::size_t stride, std::vector<Slot> slots,
+                       ColdFile::Haste haste) {
     std::sort(slots.begin(), slots.end(), [](Slot a, Slot b) { return a.place() < b.place(); });
     slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
     slots_ = std::move(slots);
@@ -14,7 +15,7 @@ void ColdRecords::read(const ColdFile& file, std::size_t stride, std::vector<Slo
     sound_.assign(slots_.size(), 0);
     std::vector<std::uint64_t> entries(slots_.size());
     for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = slots_[i].place();
-    file.read(entries, [&](std::size_t i, const char* record) {
+    file.read(entries, haste, [&](std::size_t i, const char* record) {
         if (record == nullptr) return;
         std::memcpy(records_.data() + i * stride, record, stride);
         sound_[i] = 1;

@@ -7,6 +7,7 @@ namespace heterps::store {
 namespace {
 
 constexpr std::size_t kExtent = 256 << 10;
+constexpr std::size_t kRead = 512 << 10;
 constexpr std::size_t kSampled = 8;           // rows looked at for each that goes
 constexpr double kHorizon = 256;              // steps after which a sighting counts half
 constexpr std::uint64_t kFarthestStep = 127;  // that a row can be kept for
@@ -17,26 +18,31 @@ constexpr std::size_t kMostMoved = 16384;
 
 // Small tables get small extents, so that one of them is a small part of the budget.
 std::size_t extent_bytes(std::uint64_t memory_bytes) {
-    return std::min<std::uint64_t>(kExtent, memory_bytes / 32);
+    return std::min<std::uint64_t>(kExtent, memory_bytes / 128);
 }
 
 }  // namespace
 
 void Outgoing::clear() {
     from.clear();
+    marks.clear();
     records.clear();
 }
 
 ColdTier::ColdTier(Rows& rows, const std::string& path, std::uint64_t memory_bytes)
     : rows_(rows),
-      file_(path, rows.layout().record_bytes(), extent_bytes(memory_bytes)),
+      file_(path, rows.layout().record_bytes(), extent_bytes(memory_bytes),
+            std::min<std::uint64_t>(kRead, memory_bytes / 512)),
       memory_bytes_(memory_bytes),
       guards_(Pages::ample() / rows.layout().record_bytes()) {}
 
-std::size_t ColdTier::bytes() const { return file_.bytes_in_memory() + rows_.slab().end(); }
+std::size_t ColdTier::bytes() const {
+    return file_.bytes_in_memory() + working_bytes_ + rows_.slab().end();
+}
 
 std::uint64_t ColdTier::capacity() const {
-    const std::uint64_t others = rows_.bytes() - rows_.slab().bytes() + file_.bytes_in_memory();
+    const std::uint64_t others =
+        rows_.bytes() - rows_.slab().bytes() + file_.bytes_in_memory() + working_bytes_;
     const std::uint64_t left = memory_bytes_ > others ? memory_bytes_ - others : 0;
     // Beside its record a row has a use bit and a guard.
     return std::max(kFewestRows, left * 8 / (rows_.slab().stride() * 8 + 9));
@@ -99,15 +105,19 @@ void ColdTier::choose(std::uint64_t step, Outgoing& outgoing) {
     for (std::size_t i = 0; i < count; ++i) {
         const char* record = slab.at(candidates_[i].row);
         outgoing.from.push_back(Slot::hot(Index::hash(Record::id(record)), candidates_[i].row));
+        outgoing.marks.push_back(mark(candidates_[i].row));
         outgoing.records.insert(outgoing.records.end(), record, record + slab.stride());
     }
 }
 
-void ColdTier::choose_from_disk(const std::vector<std::size_t>& busy, Outgoing& outgoing,
+void ColdTier::choose_from_disk(std::vector<std::size_t>& busy, Outgoing& outgoing,
                                 AlignedBuffer& buffer) const {
     outgoing.clear();
     const std::size_t stride = rows_.slab().stride();
-    for (const std::size_t extent : file_.emptiest(busy))
+    const std::vector<std::size_t> emptiest = file_.emptiest(busy);
+    busy.insert(busy.end(), emptiest.begin(), emptiest.end());
+    std::sort(busy.begin(), busy.end());
+    for (const std::size_t extent : emptiest)
         file_.read_extent(extent, file_.wanted_in(extent).data(), buffer,
                           [&](std::uint64_t entry, const char* record) {
                               if (outgoing.size() == file_.entries_per_extent()) return;
@@ -144,8 +154,10 @@ void ColdTier::let_go(const Outgoing& outgoing, HotCapture* capture, Moves* move
         const char* record = outgoing.records.data() + i * stride;
         const Slot from = outgoing.from[i];
         const std::uint64_t hash = Index::hash(Record::id(record));
+        // Not if it has changed meanwhile, or will be used, as has become known.
         const bool same =
-            from.is_cold() || std::memcmp(rows_.slab().at(from.place()), record, stride) == 0;
+            from.is_cold() || (mark(from.place()) == outgoing.marks[i] &&
+                               std::memcmp(rows_.slab().at(from.place()), record, stride) == 0);
         if (!same || !rows_.index().replace(hash, from, Slot::cold(hash, outgoing.first + i)))
             continue;
         entries_.push_back(outgoing.first + i);
@@ -217,7 +229,7 @@ void ColdTier::trim(HotCapture* capture) {
 
 bool ColdTier::wants_cleaning() const {
     const std::uint64_t garbage = file_.garbage();
-    return garbage > 4 * file_.entries_per_extent() && garbage > file_.size() / 4;
+    return garbage > 4 * file_.entries_per_extent() && garbage > file_.size() / 2;
 }
 
 }  // namespace heterps::store

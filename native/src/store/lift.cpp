@@ -20,7 +20,8 @@ void sort_once(std::vector<Rider>& riders) {
 
 }  // namespace
 
-void Lift::ask(Request request, const std::vector<Rider>& riders) {
+std::size_t Lift::ask(Request request, std::vector<Rider> riders) {
+    sort_once(riders);
     for (const Rider& rider : riders) {
         const std::size_t floor = floor_of(rider.slot);
         if (floor >= floors_.size()) floors_.resize(floor + 1);
@@ -29,6 +30,7 @@ void Lift::ask(Request request, const std::vector<Rider>& riders) {
     size_ += riders.size();
     stops_.push_back({request, round_, floor_, !riders.empty()});
     settle_requests();
+    return riders.size();
 }
 
 bool Lift::passed(const Stop& stop) const {
@@ -42,12 +44,13 @@ std::size_t Lift::distance(const Stop& stop) const {
     return same_round ? floors_.size() - floor_ + stop.floor : stop.floor - floor_;
 }
 
-double Lift::owed(double from, double to) const {
+double Lift::owed(double from, double to, double coming) const {
     double most = 0;
-    for (const Stop& stop : stops_)
+    for (const Stop& stop : stops_) {
+        const double left = static_cast<double>(distance(stop)) - coming;
         if (stop.request.due > to)
-            most = std::max(most, static_cast<double>(distance(stop)) * (to - from) /
-                                      (stop.request.due - from));
+            most = std::max(most, left * (to - from) / (stop.request.due - from));
+    }
     return most;
 }
 

@@ -10,13 +10,15 @@ namespace heterps::store {
 
 namespace {
 
-constexpr std::size_t kSlice = 8192;       // rows loaded under one hold of the lock, about
-constexpr std::size_t kFloors = 64;        // of the lift in a slice, at most
-constexpr std::size_t kFewFloors = 16;     // that are not worth a slice
-constexpr int kCleanings = 4;              // extents written anew in a slice, at most
-constexpr double kLeeway = 1.0 / 8;        // of the time until a row is used
-constexpr double kFarthest = 100;          // steps for which rows are kept
-constexpr std::uint64_t kRetrySteps = 16;  // after a failed write
+constexpr std::size_t kSlice = 32768;   // rows loaded under one hold of the lock, about
+constexpr std::size_t kFloors = 256;    // of the lift in a slice, at most
+constexpr std::size_t kFewFloors = 16;  // that are not worth a slice
+constexpr int kBoarding = 4;            // requests under one hold of the lock
+constexpr int kCleanings = 4;           // extents written anew in a slice, at most
+constexpr double kLeeway = 1.0 / 8;     // of the time until a row is used
+constexpr std::uint64_t kIdsShare = 8 * sizeof(std::int64_t);  // of the budget, for ids
+constexpr double kFarthest = 100;                              // steps for which rows are kept
+constexpr std::uint64_t kRetrySteps = 16;                      // after a failed write
 
 }  // namespace
 
@@ -26,7 +28,10 @@ std::uint64_t Table::spare_places() const { return 4 * cold_->file().entries_per
 // order, after all that was asked for before it.
 void Table::prefetch(const std::int64_t* ids, std::size_t count) {
     if (!cold_) return;
-    Ahead ahead{{ids, ids + count}, 0, 0, 0};
+    // A hint that would take too much memory until its turn comes is kept without its ids.
+    const bool fits = waiting_ids_.fetch_add(count) + count < cold_->memory_bytes() / kIdsShare;
+    if (!fits) waiting_ids_ -= count;
+    Ahead ahead{{ids, ids + (fits ? count : 0)}, 0, 0, 0};
     const std::lock_guard<std::mutex> lock(ahead_mutex_);
     ahead.number = ++asked_;
     const double before = ids_ahead_;
@@ -96,8 +101,12 @@ void Table::work_ahead() {
         tidy_ = false;
         lock.unlock();
         try {
-            board_waiting(now);
-            more = work_slice(floors_due(now));
+            const bool cleaning = prepare(now);
+            const std::size_t floors = floors_due(now);
+            more = floors == kFloors || (!waiting_.empty() && !crowded_);
+            if (floors > 0 || moved_ > 0 || slice_ || cleaning) work_slice(floors, cleaning);
+            if (!slice_) lifted_ = lift_->served();
+            count_working_bytes();
         } catch (const StoreError& error) {
             note_cold_error(error);  // a hint that failed; a pull will say so if it is still so
             slice_.reset();
@@ -111,15 +120,37 @@ void Table::work_ahead() {
     }
 }
 
+// What is under way to and from the disk, besides the rows themselves.
+void Table::count_working_bytes() {
+    std::uint64_t bytes = lift_->bytes() + waiting_ids_ * sizeof(std::int64_t);
+    if (slice_) bytes += slice_->riders.size() * (sizeof(Rider) + rows_.slab().stride());
+    for (const Outgoing& outgoing : moving_) bytes += outgoing.records.capacity();
+    cold_->set_working_bytes(bytes);
+}
+
 // How far the lift should go now.
 std::size_t Table::floors_due(const Pace& now) {
-    const double owed = lift_->owed(pace_.clock, now.clock);
+    const double owed = lift_->owed(pace_.clock, now.clock, pace_.floors);
     const double late = lift_->left(now.clock, now.drained);
     pace_ = now;
     pace_.floors = lift_->size() > 0 ? std::max(pace_.floors + owed, late) : 0;
     const std::size_t few = std::min(kFewFloors, 1 + lift_->floors() / 64);
     const bool worthwhile = late > 0 || pace_.floors >= static_cast<double>(few);
     return worthwhile ? std::min(kFloors, static_cast<std::size_t>(pace_.floors) + 1) : 0;
+}
+
+// A slice costs two holds of the table's lock, which the traffic has most of the time: here all is
+// decided with the lock for reading, and `exchange` does it. Says whether to clean the file.
+bool Table::prepare(const Pace& now) {
+    const std::shared_lock<TableLock> lock(lock_);
+    board_waiting(now);
+    moved_ = 0;
+    const bool writable = step_ >= retry_step_;
+    if (writable) choose_outgoing(slice_ ? slice_->found.size() : 0);
+    moved_from_ram_ = moved_;
+    // What a capture still reads could not be given back.
+    const std::lock_guard<std::mutex> capture_lock(capture_mutex_);
+    return writable && capture_ == nullptr && cold_->wants_cleaning();
 }
 
 // Rows loaded ahead must not push each other out. So what is too far ahead waits until others have
@@ -129,16 +160,16 @@ void Table::board_waiting(const Pace& now) {
         riders_aboard_ -= aboard_.front().riders;
         aboard_.pop_front();
     }
-    if (waiting_.empty()) return;
-    std::shared_lock<TableLock> lock(lock_);
     const std::uint64_t most = cold_->capacity() / 2;
-    lock.unlock();
-    for (; !waiting_.empty(); waiting_.pop_front()) {
+    crowded_ = false;
+    for (int i = 0; i < kBoarding && !waiting_.empty(); ++i, waiting_.pop_front()) {
         const Ahead& request = waiting_.front();
-        if (riders_aboard_ >= most && request.number > now.drained) return;
+        crowded_ = riders_aboard_ >= most && request.number > now.drained;
+        if (crowded_) return;
         const std::size_t riders = board(request, now, most - std::min(most, riders_aboard_));
         riders_aboard_ += riders;
         aboard_.push_back({request.used, riders});
+        waiting_ids_ -= request.ids.size();
     }
 }
 
@@ -147,30 +178,24 @@ std::size_t Table::board(const Ahead& request, const Pace& now, std::size_t most
     constexpr std::size_t kAhead = 16;
     const std::vector<std::int64_t>& ids = request.ids;
     std::vector<Rider> riders;
-    {
-        const std::shared_lock<TableLock> lock(lock_);
-        const double steps = (request.used - now.clock) / std::max(1.0, now.ids_per_step);
-        const std::uint64_t used_by =
-            step_ + static_cast<std::uint64_t>(std::clamp(steps, 0.0, kFarthest)) + 4;
-        for (std::size_t i = 0; i < ids.size(); ++i) {
-            if (i + kAhead < ids.size()) rows_.index().prefetch(Index::hash(ids[i + kAhead]));
-            // A guess by the 20 bits is enough here.
-            const Slot slot = rows_.index().find(Index::hash(ids[i]), [](Slot) { return true; });
-            if (slot.is_cold())
-                riders.push_back({slot, used_by});
-            else if (slot)
-                cold_->guard(slot.place(), used_by);
-        }
+    const double steps = (request.used - now.clock) / std::max(1.0, now.ids_per_step);
+    const std::uint64_t used_by =
+        step_ + static_cast<std::uint64_t>(std::clamp(steps, 0.0, kFarthest)) + 4;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (i + kAhead < ids.size()) rows_.index().prefetch(Index::hash(ids[i + kAhead]));
+        // A guess by the 20 bits is enough here.
+        const Slot slot = rows_.index().guess(Index::hash(ids[i]));
+        if (slot.is_cold() && !(slice_ && slice_->keep_for({slot, used_by})))
+            riders.push_back({slot, used_by});
+        else if (slot && !slot.is_cold())
+            cold_->guard(slot.place(), used_by);
     }
     riders.resize(std::min(riders.size(), most));
-    lift_->ask({request.number, request.due}, riders);
-    return riders.size();
+    return lift_->ask({request.number, request.due}, std::move(riders));
 }
 
-// One slice of the round is read while the one before it is brought in. The table is locked twice:
-// to choose what goes, and, once that is written, to exchange it for what comes. Returns whether
-// there is more to do at once.
-bool Table::work_slice(std::size_t floors) {
+// One slice of the round is read while the one before it is brought in.
+void Table::work_slice(std::size_t floors, bool cleaning) {
     auto coming = std::make_unique<Slice>(cold_->file());
     const std::uint64_t before = lift_->travelled();
     coming->riders = lift_->next(floors, kSlice);
@@ -179,29 +204,38 @@ bool Table::work_slice(std::size_t floors) {
     cold_->file().keep_wanted(coming->riders);  // some were pulled before their turn came
     const auto how = coming->riders.empty() ? std::launch::deferred : std::launch::async;
     std::future<void> reading = std::async(how, [&] { coming->read(rows_, *cold_); });
-    bool more = false;
     try {
-        const bool cleaning = exchange(slice_.get());
-        if (slice_) lifted_ = slice_->served;
-        slice_.reset();
-        more = cleaning && clean(coming->extents(cold_->file()));
+        if (cleaning) clean(coming->extents(cold_->file()));
+        exchange(slice_.get());
     } catch (...) {
         reading.wait();
         throw;
     }
+    if (slice_) lifted_ = slice_->served;
+    slice_.reset();
     reading.get();
     if (coming->riders.empty())
         lifted_ = coming->served;
     else
         slice_ = std::move(coming);
-    return more || floors == kFloors;
 }
 
 void Table::Slice::read(const Rows& rows, const ColdTier& cold) {
     std::vector<Slot> slots;
     slots.reserve(riders.size());
     for (const Rider& rider : riders) slots.push_back(rider.slot);
-    found.read(cold.file(), rows.slab().stride(), std::move(slots));
+    found.read(cold.file(), rows.slab().stride(), std::move(slots), ColdFile::Haste::kAhead);
+}
+
+bool Table::Slice::keep_for(const Rider& rider) {
+    const std::uint64_t place = rider.slot.place();
+    if (riders.empty() || place > riders.back().slot.place()) return false;
+    const auto found = std::partition_point(riders.begin(), riders.end(), [&](const Rider& other) {
+        return other.slot.place() < place;
+    });
+    if (!(found->slot == rider.slot)) return false;
+    found->used_by = std::max(found->used_by, rider.used_by);
+    return true;
 }
 
 std::vector<std::size_t> Table::Slice::extents(const ColdFile& file) const {
@@ -213,38 +247,34 @@ std::vector<std::size_t> Table::Slice::extents(const ColdFile& file) const {
     return result;
 }
 
-// Brings in what was found, and as much goes out. Returns whether the file should be cleaned.
-bool Table::exchange(const Slice* coming) {
-    const std::size_t count = coming != nullptr ? coming->found.size() : 0;
-    const bool cleaning = choose_outgoing(count);
-    std::size_t written = 0;
-    while (written < moved_ && write_out(moving_[written], moving_buffer_)) ++written;
-    if (moved_ == 0 && count == 0) return cleaning;
-    const std::unique_lock<TableLock> lock(lock_);
-    if (written < moved_) retry_step_ = step_ + kRetrySteps;
-    for (std::size_t i = 0; i < written; ++i) cold_->let_go(moving_[i], capture_);
-    if (count > 0) cold_->bring_in(coming->found, coming->riders.data(), places_);
-    counters_.loaded_ahead += count;
-    return cleaning;
-}
-
-// Writes what is wanted of the emptiest extents anew, but not of those that are being read. Returns
-// whether there is more to do.
-bool Table::clean(const std::vector<std::size_t>& busy) {
+// Copies what is wanted of the emptiest extents, but not of those that are being read, to be
+// written anew: a few at a time, so that it keeps the pace of the traffic.
+void Table::clean(std::vector<std::size_t> busy) {
     for (int i = 0; i < kCleanings; ++i) {
-        moved_ = 0;
         Outgoing& outgoing = next_moving();
         cold_->choose_from_disk(busy, outgoing, moving_buffer_);
-        if (outgoing.size() == 0 || !write_out(outgoing, moving_buffer_)) return false;
-        ColdTier::Moves moves;
-        {
-            const std::unique_lock<TableLock> lock(lock_);
-            cold_->let_go(outgoing, capture_, &moves);
-        }
-        lift_->redirect(moves);
-        if (!cold_->wants_cleaning()) return false;
+        if (outgoing.size() > 0) continue;
+        --moved_;
+        return;
     }
-    return true;
+}
+
+// Brings in what was found, and lets go of what was chosen.
+void Table::exchange(const Slice* coming) {
+    std::size_t written = 0;
+    while (written < moved_ && write_out(moving_[written], moving_buffer_)) ++written;
+    const std::size_t count = coming != nullptr ? coming->found.size() : 0;
+    if (moved_ == 0 && count == 0) return;
+    ColdTier::Moves moves;
+    const std::unique_lock<TableLock> lock(lock_);
+    if (written < moved_) retry_step_ = step_ + kRetrySteps;
+    for (std::size_t i = 0; i < std::min(written, moved_from_ram_); ++i)
+        cold_->let_go(moving_[i], capture_);
+    if (count > 0) cold_->bring_in(coming->found, coming->riders.data(), places_);
+    for (std::size_t i = moved_from_ram_; i < written; ++i)
+        cold_->let_go(moving_[i], capture_, &moves);
+    lift_->redirect(moves);
+    counters_.loaded_ahead += count;
 }
 
 Outgoing& Table::next_moving() {
@@ -252,12 +282,11 @@ Outgoing& Table::next_moving() {
     return moving_[moved_++];
 }
 
-// Copies what has to go for `places` and the usual spare ones; says whether to clean the file too.
-bool Table::choose_outgoing(std::size_t places) {
-    moved_ = 0;
-    const std::shared_lock<TableLock> lock(lock_);
-    if (step_ < retry_step_) return false;
-    const std::uint64_t surplus = cold_->surplus(places + spare_places());
+// Copies what has to go for `places` and the usual spare ones; the table is locked for reading. The
+// copies take memory themselves, so there is a bound to how many go at once.
+void Table::choose_outgoing(std::size_t places) {
+    const std::uint64_t surplus =
+        std::min(cold_->surplus(places + spare_places()), places + 2 * spare_places());
     for (std::uint64_t chosen = 0; chosen < surplus;) {
         Outgoing& outgoing = next_moving();
         cold_->choose(step_, outgoing);
@@ -267,9 +296,6 @@ bool Table::choose_outgoing(std::size_t places) {
         }
         chosen += outgoing.size();
     }
-    // What a capture still reads could not be given back.
-    const std::lock_guard<std::mutex> capture_lock(capture_mutex_);
-    return capture_ == nullptr && cold_->wants_cleaning();
 }
 
 }  // namespace heterps::store

@@ -49,8 +49,9 @@ class ColdFile {
         std::vector<std::uint32_t> newest;  // the latest last_seen of each extent
     };
 
-    // In the folder `path`, which is made if it does not exist.
-    ColdFile(const std::string& path, std::size_t record_bytes, std::size_t extent_bytes);
+    // In the folder `path`, which is made if it does not exist. A read takes in up to `read_bytes`.
+    ColdFile(const std::string& path, std::size_t record_bytes, std::size_t extent_bytes,
+             std::size_t read_bytes);
     ~ColdFile();
     ColdFile(const ColdFile&) = delete;
     ColdFile& operator=(const ColdFile&) = delete;
@@ -68,10 +69,11 @@ class ColdFile {
     void keep_wanted(std::vector<Rider>& riders) const;
 
     // Calls `take(i, record)` for each of the entries, which ascend; `record` is null if it is not
-    // what was written as that entry. By several threads
-    // at once.
+    // what was written as that entry. By several threads at once; others for what is waited for
+    // than for what is read ahead, which would be in its way.
+    enum class Haste { kNow, kAhead };
     using Take = std::function<void(std::size_t index, const char* record)>;
-    void read(const std::vector<std::uint64_t>& entries, const Take& take) const;
+    void read(const std::vector<std::uint64_t>& entries, Haste haste, const Take& take) const;
     // Calls `take(entry, record)` for the wanted entries of one extent; throws if one is torn.
     void read_extent(
         std::size_t extent, const std::uint64_t* wanted, AlignedBuffer& buffer,
@@ -87,7 +89,7 @@ class ColdFile {
     std::size_t words() const { return words_; }  // of the use bits of an extent
     std::uint64_t size() const;                   // wanted entries
     std::uint64_t garbage() const;                // entries that are not, in extents in use
-    std::size_t bytes_in_memory() const;
+    std::size_t bytes_in_memory() const;          // with the buffers of reads
     std::uint64_t bytes_on_disk() const;
     const Counters& counters() const { return counters_; }
     // The extents with the fewest wanted entries, enough to fill one with what is wanted of them;
@@ -122,10 +124,10 @@ class ColdFile {
     std::string failure(const char* what) const;
 
     std::string path_;
-    std::size_t record_bytes_, entry_bytes_, extent_bytes_, per_extent_, words_;
+    std::size_t record_bytes_, entry_bytes_, extent_bytes_, read_bytes_, per_extent_, words_;
     int file_ = -1;
     bool direct_ = true;
-    mutable ThreadPool readers_;
+    mutable ThreadPool readers_, readers_ahead_;
     mutable std::mutex buffers_mutex_;
     mutable std::vector<AlignedBuffer> buffers_;  // not in use just now
     mutable Counters counters_;

@@ -12,7 +12,8 @@ namespace heterps::store {
 class ColdRecords {
   public:
     // Each slot once, by place. Throws StoreError.
-    void read(const ColdFile& file, std::size_t stride, std::vector<Slot> slots);
+    void read(const ColdFile& file, std::size_t stride, std::vector<Slot> slots,
+              ColdFile::Haste haste = ColdFile::Haste::kNow);
 
     std::size_t size() const { return slots_.size(); }
     Slot slot(std::size_t i) const { return slots_[i]; }

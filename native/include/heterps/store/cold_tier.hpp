@@ -4,6 +4,7 @@
 // choose and copy them, write the copy, and let go of those that have not changed meanwhile.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -21,6 +22,7 @@ namespace heterps::store {
 // Records on their way to disk.
 struct Outgoing {
     std::vector<Slot> from;
+    std::vector<std::uint8_t> marks;  // of those in RAM, when they were chosen
     std::vector<char> records;
     std::uint64_t first = 0;  // the entry of the first, once written
     std::size_t size() const { return from.size(); }
@@ -43,9 +45,10 @@ class ColdTier {
     // The least useful rows by frequency and recency, as many as go in one write. Readable, by one
     // thread.
     void choose(std::uint64_t step, Outgoing& outgoing);
-    // What is wanted of the emptiest extents, without the `busy` ones, which ascend; takes the
-    // file's own locks only. The table may change meanwhile, so the caller has frozen the file.
-    void choose_from_disk(const std::vector<std::size_t>& busy, Outgoing& outgoing,
+    // What is wanted of the emptiest extents, without the `busy` ones, which ascend and to which it
+    // adds them; takes the file's own locks only. The table may change meanwhile, so the caller has
+    // frozen the file.
+    void choose_from_disk(std::vector<std::size_t>& busy, Outgoing& outgoing,
                           AlignedBuffer& buffer) const;
     // Throws StoreError; then nothing has changed.
     void write(Outgoing& outgoing, AlignedBuffer& buffer);
@@ -66,6 +69,9 @@ class ColdTier {
     void guard(std::uint64_t row, std::uint64_t step);
 
     bool wants_cleaning() const;
+    // What the table needs besides to load rows ahead; it counts as well. By any thread.
+    void set_working_bytes(std::uint64_t bytes) { working_bytes_ = bytes; }
+    std::uint64_t memory_bytes() const { return memory_bytes_; }
     std::size_t bytes() const;
 
   private:
@@ -77,6 +83,7 @@ class ColdTier {
     Rows& rows_;
     ColdFile file_;
     std::uint64_t memory_bytes_;
+    std::atomic<std::uint64_t> working_bytes_{0};
     std::uint64_t hand_ = 0;  // the slab word at which the choice goes on
     Pages guards_;
     struct Candidate {

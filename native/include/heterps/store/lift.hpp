@@ -32,10 +32,11 @@ class Lift {
 
     explicit Lift(std::size_t entries_per_floor) : per_floor_(entries_per_floor) {}
 
-    void ask(Request request, const std::vector<Rider>& riders);
+    // Gives the number of rows that ride for it.
+    std::size_t ask(Request request, std::vector<Rider> riders);
     // How many floors to pass while the clock goes on, so that no request that is due later comes
-    // late.
-    double owed(double from, double to) const;
+    // late, when `coming` floors are to be passed at once anyway.
+    double owed(double from, double to, double coming) const;
     // How many are left for the requests that are due, and for those up to `number`.
     double left(double clock, std::uint64_t number) const;
     // The riders of the next floors, each once, by place; it stops early at `most` riders.

@@ -122,6 +122,8 @@ class Table {
         explicit Slice(ColdFile& file) : frozen(file) {}
         void read(const Rows& rows, const ColdTier& cold);
         std::vector<std::size_t> extents(const ColdFile& file) const;
+        // Whether the row is among these; then it stays for the later use too.
+        bool keep_for(const Rider& rider);
         Frozen frozen;
         std::vector<Rider> riders;  // by place
         ColdRecords found;          // one for each
@@ -164,13 +166,15 @@ class Table {
 
     // In the thread that works ahead, with nothing locked:
     void work_ahead();
+    bool prepare(const Pace& now);
     void board_waiting(const Pace& now);
+    void count_working_bytes();
     std::size_t board(const Ahead& request, const Pace& now, std::size_t most);
     std::size_t floors_due(const Pace& now);
-    bool work_slice(std::size_t floors);
-    bool exchange(const Slice* coming);
-    bool clean(const std::vector<std::size_t>& busy);
-    bool choose_outgoing(std::size_t places);
+    void work_slice(std::size_t floors, bool cleaning);
+    void exchange(const Slice* coming);
+    void clean(std::vector<std::size_t> busy);
+    void choose_outgoing(std::size_t places);
     Outgoing& next_moving();
 
     bool write_out(Outgoing& outgoing, AlignedBuffer& buffer);
@@ -213,8 +217,9 @@ class Table {
     };
     std::deque<Aboard> aboard_;  // not used yet
     std::size_t riders_aboard_ = 0;
-    std::vector<Outgoing> moving_;  // the first `moved_` of them
-    std::size_t moved_ = 0;
+    bool crowded_ = false;          // no more may board
+    std::vector<Outgoing> moving_;  // the first `moved_` of them, the last ones from disk
+    std::size_t moved_ = 0, moved_from_ram_ = 0;
     AlignedBuffer moving_buffer_;
     mutable std::mutex ahead_mutex_;  // after lock_; guards down to the blank line
     std::condition_variable ahead_changed_;
@@ -234,6 +239,7 @@ class Table {
     std::int64_t committed_ = -1;
     bool committing_ = false;
 
+    std::atomic<std::uint64_t> waiting_ids_{0};  // that were asked for ahead and not looked at
     std::mutex capture_mutex_;
     std::atomic<double> lr_;
     Counters counters_;
