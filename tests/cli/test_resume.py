@@ -1,0 +1,60 @@
+"""The commands as a person uses them, after the worst."""
+
+import json
+import signal
+
+import pytest
+
+from heterps.runtime.run_folder import RunFolder
+from heterps.runtime.snapshot import Snapshots
+from heterps.testing.leftovers import await_no_processes
+from heterps.testing.live_runs import LiveRun
+from heterps.testing.runs import outcome, run, small_job
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def job(tmp_path):
+    changes = {"workload__epochs": 12, "snapshot__every": 20, "servers__count": 2}
+    return small_job(tmp_path, "two_emb", (2, 1), **changes)
+
+
+@pytest.fixture
+def live(job, tmp_path):
+    found = LiveRun(job, tmp_path)
+    yield found
+    found.close()
+
+
+def test_killed_then_interrupted_a_run_still_ends_as_it_should(live, job, tmp_path, heterps):
+    live.until("snapshot", 2)
+    live.kill()
+    live.resume()
+    live.until("snapshot")
+    live.coordinator.send_signal(signal.SIGINT)
+    code, said = live.ended()
+    assert code == 130, said
+    step = Snapshots(live.path).last_step
+    advice = f"there is a snapshot of step {step:,}; go on with: heterps resume {live.path}"
+    assert said.splitlines()[-1] == f"interrupted; {advice}"
+    assert await_no_processes(live.path) == []
+    live.resume("--json")
+    code, said = live.ended()
+    assert code == 0, said
+    assert json.loads(said)["steps"] == 336
+    assert outcome(RunFolder.open(live.path)).equals(run(job, tmp_path / "whole")[1])
+    check_snapshot_commands(live.path, heterps)
+
+
+def check_snapshot_commands(path, heterps):
+    listed = json.loads(heterps("snapshot", "list", str(path), "--json").out)["snapshots"]
+    assert [row["step"] for row in listed] == [320, 300, 280]
+    assert "step-00000320" in heterps("snapshot", "list", str(path)).out
+    assert heterps("snapshot", "verify", str(path)).code == 0
+    (path / "snapshots/step-00000300/dense.safetensors").write_bytes(b"")
+    found = heterps("snapshot", "verify", str(path))
+    assert found.code == 1
+    lines = found.out.splitlines()
+    assert [line.split()[1] for line in lines] == ["whole", "snapshot", "whole"]
+    assert "has changed since it was written" in lines[1]
