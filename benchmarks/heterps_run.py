@@ -32,7 +32,7 @@ class Shape:
 
 ONE_STAGE = Shape(threads=(2,))
 # The first stage looks up and goes through the first of the three large layers.
-TWO_STAGES = Shape(threads=(1, 1), cuts=(0, 4), micro_batches=8)
+TWO_STAGES = Shape(threads=(1, 1), cuts=(0, 4), micro_batches=4)
 SHAPES = {1: ONE_STAGE, 2: TWO_STAGES}
 
 

@@ -93,6 +93,7 @@ def _module(path: Path) -> ModuleType:
         raise InputError("model.file", f"expected a Python file (.py), got {path}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # not into their folder
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
@@ -100,6 +101,8 @@ def _module(path: Path) -> ModuleType:
     except Exception as error:
         # A person's own code may fail in any way.
         raise _failure(error, str(path)) from error
+    finally:
+        sys.dont_write_bytecode = writes
     return module
 
 
