@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from heterps.cli.options import Changes, PlanFile, RunPath
 
 _EXAMPLES = """\b
 Examples:
@@ -23,14 +24,9 @@ def resume_command(app: typer.Typer) -> None:
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
-    plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A plan as JSON, instead of the run's.")
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the job; repeatable."),
-    ] = None,
+    run: RunPath,
+    plan: PlanFile = None,
+    changes: Changes = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
 ) -> None:
     """Go on with a run from its last snapshot."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heterps.cli.options import Changes, JobFile, PlanFile
 from heterps.cli.plan import print_json
 
 if TYPE_CHECKING:
@@ -34,14 +35,9 @@ def simulate_command(app: typer.Typer) -> None:
 
 
 def simulate(
-    job: Annotated[Path, typer.Argument(metavar="JOB", help="The job file (YAML or JSON).")],
-    plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A plan as JSON, instead of the job's.")
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the job; repeatable."),
-    ] = None,
+    job: JobFile,
+    plan: PlanFile = None,
+    changes: Changes = None,
     staleness: Annotated[
         int | None,
         typer.Option(min=0, metavar="N", help="Batches ahead.", show_default="the job's"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heterps.cli.options import Changes, JobFile, PlanFile
 from heterps.cli.plan import print_json
 
 if TYPE_CHECKING:
@@ -35,14 +36,9 @@ def train_command(app: typer.Typer) -> None:
 
 
 def train(
-    job: Annotated[Path, typer.Argument(metavar="JOB", help="The job file (YAML or JSON).")],
-    plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A plan as JSON, instead of the job's.")
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the job; repeatable."),
-    ] = None,
+    job: JobFile,
+    plan: PlanFile = None,
+    changes: Changes = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The run folder.", show_default="a new one under runs/"),
