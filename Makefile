@@ -62,6 +62,7 @@ bench: $(STAMP) ## Measure the figures of the README
 .PHONY: soak
 soak: $(STAMP) ## The long test matrices
 	$(BIN)/pytest -n $(WORKERS) -m soak
+	$(BIN)/pytest -n $(WORKERS) -m "hypothesis and not soak" --hypothesis-profile=drawn
 
 .PHONY: docs
 docs: $(STAMP) ## Check links, anchors, named examples and snippets of the documentation
