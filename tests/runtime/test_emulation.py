@@ -133,3 +133,10 @@ def test_a_machine_is_oversubscribed_from_eight_tenths_of_its_cores_on():
 def test_what_cannot_be_emulated_is_refused(field):
     with pytest.raises(InputError, match=next(iter(field))):
         unit(**field)
+
+
+def test_it_is_known_for_how_long_the_link_was_taken(time):
+    emulation = Emulation(bytes_per_s=1000.0, latency_s=0.5, clock=time.as_clock())
+    for size in (100, 300):
+        emulation.carry(size, lambda: None)
+    assert emulation.carried_s == pytest.approx(0.4)

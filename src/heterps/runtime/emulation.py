@@ -43,6 +43,7 @@ class Emulation:
         self._bytes_per_s = bytes_per_s
         self._latency_s = latency_s
         self._clock = clock or Clock()
+        self.carried_s = 0.0  # that the link has been taken for, without latency
         self._owed_s = 0.0
         self._free_at = 0.0
         self._under_way: deque[tuple[float, Callable[[], None], bool]] = deque()
@@ -110,6 +111,7 @@ class Emulation:
 
     def _occupy(self, size_bytes: float) -> float:
         seconds = size_bytes / self._bytes_per_s if self._bytes_per_s else 0.0
+        self.carried_s += seconds
         self._free_at = max(self._clock.now(), self._free_at) + seconds
         return self._free_at
 

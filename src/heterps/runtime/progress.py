@@ -155,11 +155,12 @@ class Progress:
         return first, losses
 
     def figures(self) -> list[dict[str, float]]:
-        """Of each stage: seconds by purpose, over its replicas on average."""
+        """Of each stage: seconds by purpose and samples, over its replicas on average."""
         stages = []
         for stage in range(len(self._layout.stages)):
             workers = [n for n, place in enumerate(self._layout.workers) if place[0] == stage]
-            meters = [self._meters[n] for n in workers if n in self._meters]
+            heard = [n for n in workers if n in self._meters]
+            meters = [{**self._meters[n], "samples": self._samples[n]} for n in heard]
             names = meters[0] if meters else {}
             stages.append({name: sum(m[name] for m in meters) / len(meters) for name in names})
         return stages
