@@ -1,3 +1,4 @@
+import time
 from concurrent.futures import Future
 
 import numpy as np
@@ -77,6 +78,16 @@ def test_each_id_is_asked_for_once_and_for_the_right_batch(inputs, lookups):
     rows = inputs.take(1).asked["embedding"].rows
     assert rows.values[rows.inverse][:, 0].tolist() == [5, 4, 5]
     assert rows.values.requires_grad
+
+
+def test_rows_are_under_way_from_the_commit_that_they_wait_for(inputs, lookups):
+    add(inputs, 1, ids=torch.tensor([5]))
+    time.sleep(0.05)
+    began = time.perf_counter()
+    inputs.committed(6)
+    lookups.answer(1)
+    assert 0 < inputs.pulls.seconds <= time.perf_counter() - began
+    assert 1 in inputs
 
 
 def test_what_a_server_answered_is_raised_where_the_input_is_taken(inputs, lookups):

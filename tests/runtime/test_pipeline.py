@@ -50,6 +50,20 @@ def test_the_next_batch_waits_for_the_commit_unless_staleness_allows_it():
         assert [program.take() for _ in tasks] == tasks
 
 
+def test_why_there_is_nothing_to_do_is_told():
+    routing, batches = Routing(1, (1, 1)), lambda b: range(4 * b, 4 * b + 4)
+    program = ReplicaProgram(routing, 0, 0, batches, end_batch=2, credit=2)
+    assert (program.why(), program.why(arrived={0})) == ("input", "rows")
+    for j in range(2):
+        program.input_arrived(j)
+        assert program.take() == (Do.FORWARD, j)
+    assert program.why() == "credit"
+    one = ReplicaProgram(Routing(1, (1, 1)), 0, 0, lambda b: range(b, b + 1), end_batch=2)
+    one.input_arrived(0)
+    assert one.take() == (Do.FORWARD, 0)
+    assert one.why() == "staleness"
+
+
 def test_what_is_not_due_is_refused():
     program = ReplicaProgram(Routing(2, (2, 1)), 0, 1, lambda b: range(4), end_batch=1)
     with pytest.raises(ValueError, match="not due"):

@@ -125,7 +125,7 @@ def build_replica(
     tables = {name: client.table(name) for name in chain.tables}
     announced = announcements(job, layout, whole.tables)
     lookups = Lookups(chain, tables, announced, like, clip=job.clip.row)
-    inputs = Inputs(lookups, wake)
+    inputs = Inputs(lookups, wake, layout.staleness)
     counts = lambda: counts_for(task, job.validation.k)  # noqa: E731
     return Replica(
         layout,

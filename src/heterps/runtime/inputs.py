@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from heterps.models.context import Context
 from heterps.models.rows import Asked
 from heterps.runtime.channel.wake import Wake
 from heterps.runtime.lookups import Lookup, Lookups
+from heterps.runtime.meter import Spans
 
 
 class Input(NamedTuple):
@@ -22,9 +24,14 @@ class Input(NamedTuple):
 
 
 class Inputs:
-    """``wake`` is set when one becomes ready, which other threads find out."""
+    """``wake`` is set when one becomes ready, which other threads find out. ``pulls`` are the times
+    in which rows were under way, but for what servers wait with them for a commit here: batch b
+    sees the commit of b - 1 - ``staleness``."""
 
-    def __init__(self, lookups: Lookups, wake: Wake) -> None:
+    def __init__(self, lookups: Lookups, wake: Wake, staleness: int = 0) -> None:
+        self.pulls = Spans()
+        self._staleness = staleness
+        self._committed_at: dict[int, float] = {}
         self._lookups = lookups
         self._wake = wake
         self._coming: dict[int, tuple[Batch, Lookup]] = {}
@@ -36,13 +43,28 @@ class Inputs:
 
     def add(self, number: int, batch: int | None, arrived: Batch, context: Context) -> None:
         """``batch`` is the one whose view of the tables is wanted; None: as they are."""
+        began = time.perf_counter()
 
         def ready() -> None:
+            self._note(batch, began)
             self._ready.append(number)
             self._wake.set()
 
         # The rows may be there before this returns: nobody looks until the next ``ready``.
         self._coming[number] = (arrived, self._lookups.begin(batch, arrived, context, ready))
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._coming
+
+    def committed(self, batch: int) -> None:
+        """A batch has been, here."""
+        self._committed_at[batch] = time.perf_counter()
+        self._committed_at.pop(batch - 2 - self._staleness, None)
+
+    def _note(self, batch: int | None, began: float) -> None:
+        if batch is not None:
+            opened = self._committed_at.get(batch - 1 - self._staleness, 0.0)
+            self.pulls.add(max(began, opened), time.perf_counter())
 
     def ready(self) -> Iterator[int]:
         """Those that have become ready since the last call."""

@@ -4,6 +4,7 @@ that go back."""
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -20,6 +21,7 @@ from heterps.models.chain import Chain
 from heterps.models.context import Context
 from heterps.models.rows import Asked, Rows, distinct_of
 from heterps.ps.remote import RemoteTable
+from heterps.runtime.meter import Spans
 from heterps.runtime.optimizers import clip_rows
 from heterps.runtime.stage import RowGradients
 
@@ -106,6 +108,7 @@ class Lookups:
         self._like = like
         self._clip = clip
         self._giving: deque[Future[bool]] = deque()
+        self.pushes = Spans()  # in which gradients were under way
 
     def begin(
         self, batch: int | None, arrived: Batch, context: Context, done: Callable[[], None]
@@ -140,6 +143,8 @@ class Lookups:
             lr=about.lr,
             distinct=True,
         )
+        began = time.perf_counter()
+        given.add_done_callback(lambda _: self.pushes.add(began, time.perf_counter()))
         self._giving.append(given)
         self.settle(_MAX_UNDER_WAY)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -157,6 +157,18 @@ class ReplicaProgram:
             self._look_ahead()
             return Task(Do.FORWARD, self._at)
         return None
+
+    def why(self, arrived: Container[int] = ()) -> str:
+        """What it waits for when there is nothing to take, in the words of the simulator;
+        ``arrived`` are inputs whose rows may be missing."""
+        if self._next is None:
+            return "gradients"
+        batch, micro_batch = self._next
+        if batch > self.committed + 1 + self._staleness:
+            return "staleness"
+        if len(self._in_flight) >= self._credit:
+            return "credit"
+        return "rows" if micro_batch in arrived else "input"
 
     def _look_ahead(self) -> None:
         """Finds the next of its own micro-batches, if it is known of."""

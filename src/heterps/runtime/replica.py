@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from heterps.runtime.emulation import Emulation
 from heterps.runtime.inputs import Feed, Inputs
 from heterps.runtime.layout import Layout, micro_batch, micro_batches_of
 from heterps.runtime.lookups import Lookups
-from heterps.runtime.meter import BACKWARD, COMMIT, PREDICT, PREPARE, SEND, WAIT, Meter
+from heterps.runtime.meter import BACKWARD, COMMIT, PREDICT, PREPARE, SEND, Meter
 from heterps.runtime.meter import FORWARD as FORWARD_S
 from heterps.runtime.metrics import Counts
 from heterps.runtime.pipeline import Do, ReplicaProgram, Task
@@ -103,7 +104,8 @@ class Replica:
                 orders.committed(task.number)
 
         start = plan.batch(first).first
-        self._loop(program, do, plan, self._feed(plan, reader, start), orders, training=True)
+        with self.meter.training():
+            self._loop(program, do, plan, self._feed(plan, reader, start), orders, training=True)
         self._lookups.settle()
 
     def validate(self, reader: Prefetch | None, orders: Orders) -> Counts:
@@ -128,6 +130,13 @@ class Replica:
     def link_s(self) -> float:
         """For how long its emulated link has been taken."""
         return self._emulation.carried_s
+
+    def figures(self) -> dict[str, Any]:
+        """What it reports of itself."""
+        staleness = {str(batches): count for batches, count in self.meter.staleness.items()}
+        under_way = {"pull_s": self._inputs.pulls.seconds, "push_s": self._lookups.pushes.seconds}
+        meter = {**self.meter.figures(), **under_way, "link_s": self.link_s}
+        return {"meter": meter, "samples": self.samples, "staleness": staleness}
 
     def take_losses(self) -> list[tuple[int, float]]:
         losses, self.losses = self.losses, []
@@ -178,9 +187,10 @@ class Replica:
                 return
             elif not (feed and self._prepare(feed, plan, segment.end, room, training)):
                 orders.waiting()
-                wait_s = self._emulation.next_due_s(_WAIT_S)
-                with self.meter.measure(WAIT):
-                    arrived = self.mesh.receive(wait_s)
+                wait_s, since = self._emulation.next_due_s(_WAIT_S), time.perf_counter()
+                cause = program.why(self._inputs)
+                arrived = self.mesh.receive(wait_s)
+                self.meter.waited(cause, since)
                 self._take_in(program, arrived, plan, training)
 
     def _take_in(
@@ -268,6 +278,8 @@ class Replica:
             with self._emulation.work(waits=True):
                 self.stage.commit(batch)
             self._emulation.exchange(self._exchanged_bytes)
+        self._inputs.committed(batch)
+        self.meter.committed()
 
     def _predict(self, number: int, counts: Counts) -> None:
         arrived, asked = self._inputs.take(number)
@@ -309,10 +321,3 @@ def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _size(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors.values())
-
-
-def figures(replica: Replica) -> dict[str, Any]:
-    """What a replica reports of itself."""
-    staleness = {str(batches): count for batches, count in replica.meter.staleness.items()}
-    meter = {**replica.meter.figures(), "link_s": replica.link_s}
-    return {"meter": meter, "samples": replica.samples, "staleness": staleness}

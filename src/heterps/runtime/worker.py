@@ -28,7 +28,7 @@ from heterps.runtime.channel import Mesh
 from heterps.runtime.channel.wake import Wake
 from heterps.runtime.control import Line, Message
 from heterps.runtime.layout import Layout
-from heterps.runtime.replica import Orders, Replica, Segment, figures
+from heterps.runtime.replica import Orders, Replica, Segment
 from heterps.wire.keys import read_key
 
 _REPORT_EVERY_S = 0.25
@@ -178,7 +178,7 @@ class Worker:
         self._reported_at, self._told = now, self._batch
         replica = self._at_work
         losses = [list(entry) for entry in replica.take_losses()]
-        said = {**figures(replica), "batch": self._batch, "losses": losses}
+        said = {**replica.figures(), "batch": self._batch, "losses": losses}
         if losses:
             said["counts"] = replica.take_counts().pack()
         self._line.send("progress", said)
