@@ -99,3 +99,15 @@ def test_the_last_committed_batch_is_that_of_the_foremost_worker(progress):
     progress.heard(0, said(batch=3))
     progress.heard(1, said(batch=2))
     assert progress.committed == 3
+
+
+def test_what_a_batch_takes_is_measured_once_all_workers_are_warm(progress):
+    cold = {"batches": 1.0, "train_s": 9.0, "committed_s": 9.0, "forward_s": 8.0}
+    warm = {"batches": 2.0, "train_s": 10.0, "committed_s": 10.0, "forward_s": 8.5}
+    late = {"batches": 6.0, "train_s": 12.0, "committed_s": 12.0, "forward_s": 9.5}
+    assert progress.measured() == [None, None]
+    for meter in (cold, warm, late):
+        for worker in range(3):
+            progress.heard(worker, said() | {"meter": meter})
+    for stage in progress.measured():
+        assert (stage.batches, stage.batch_s, stage.forward_s) == (4.0, 0.5, 0.25)

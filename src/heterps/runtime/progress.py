@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from heterps.planning.measured import MeasuredStage
 from heterps.runtime.layout import Layout, micro_batch, micro_batches_of
 from heterps.runtime.meter import BACKWARD, BUSY, FORWARD
 from heterps.runtime.metrics import Counts, counts_for, unpack_counts
 from heterps.runtime.pace import Work
 
+_WARM_UP = 2  # batches that a worker does before it counts what they take
 # Progressive metrics are those of the samples that came last.
 _RECENT_SAMPLES = 200_000
 
@@ -83,6 +85,7 @@ class Progress:
         self._waiting: dict[int, dict[int, float]] = {}  # losses by batch and micro-batch
         self._recent = _Recent(task, k)
         self._meters: dict[int, dict[str, float]] = {}
+        self._warm: dict[int, dict[str, float]] = {}  # the meters when a worker was warm
         self._samples: dict[int, int] = {}  # of each worker
         self._staleness: dict[int, Mapping[str, int]] = {}
         self._committed: dict[int, int] = {}
@@ -97,7 +100,9 @@ class Progress:
         self._counted_s, self._counted = 0.0, 0
 
     def heard(self, worker: int, fields: Mapping[str, Any]) -> None:
-        self._meters[worker] = fields["meter"]
+        self._meters[worker] = meter = fields["meter"]
+        if worker not in self._warm and meter.get("batches", 0.0) >= _WARM_UP:
+            self._warm[worker] = meter
         self._samples[worker] = fields.get("samples", 0)
         self._staleness[worker] = fields["staleness"]
         self._committed[worker] = fields["batch"]
@@ -156,14 +161,25 @@ class Progress:
 
     def figures(self) -> list[dict[str, float]]:
         """Of each stage: seconds by purpose and samples, over its replicas on average."""
-        stages = []
-        for stage in range(len(self._layout.stages)):
-            workers = [n for n, place in enumerate(self._layout.workers) if place[0] == stage]
-            heard = [n for n in workers if n in self._meters]
-            meters = [{**self._meters[n], "samples": self._samples[n]} for n in heard]
-            names = meters[0] if meters else {}
-            stages.append({name: sum(m[name] for m in meters) / len(meters) for name in names})
-        return stages
+        own = {n: {**meter, "samples": self._samples[n]} for n, meter in self._meters.items()}
+        return [_mean(own, workers) for workers in self._workers()]
+
+    def measured(self) -> list[MeasuredStage | None]:
+        """What a batch takes each stage, since its workers were warm."""
+        before = self._warm if self._warm.keys() == self._meters.keys() else {}
+        stages = [(_mean(before, own), _mean(self._meters, own)) for own in self._workers()]
+        warm = [MeasuredStage.between(*moments) for moments in stages]
+        if None not in warm:
+            return warm
+        return [MeasuredStage.between(None, now) for _, now in stages]
+
+    def _workers(self) -> list[list[int]]:
+        """The numbers of the workers of each stage."""
+        places = list(enumerate(self._layout.workers))
+        return [
+            [n for n, place in places if place[0] == stage]
+            for stage in range(len(self._layout.stages))
+        ]
 
     @property
     def seconds(self) -> float:
@@ -212,6 +228,13 @@ class Progress:
             self._counted += self.samples - self._mark[1]
         self._mark = (now, self.samples)
         self._pace.append(self._mark)
+
+
+def _mean(meters: Mapping[int, Mapping[str, float]], workers: list[int]) -> dict[str, float]:
+    """Over those of the workers that have been heard of."""
+    own = [meters[n] for n in workers if n in meters]
+    names = own[0] if own else {}
+    return {name: sum(meter[name] for meter in own) / len(own) for name in names}
 
 
 def _busy(meter: Mapping[str, float]) -> float:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from heterps.errors import HeterPSError, ProcessError, ServerError, WorkerLostError
+from heterps.errors import HeterPSError, InputError, ProcessError, ServerError, WorkerLostError
 from heterps.events import EventLog
 from heterps.job.load import load_job
 from heterps.job.spec import Job
+from heterps.planning.measured import StageCheck, check_stages
 from heterps.planning.plan import Plan
+from heterps.planning.simulate import simulate
 from heterps.runtime.elastic import Elastic, Proposal, ReplanError, figures, shown
 from heterps.runtime.emulation import Demand
 from heterps.runtime.engines.base import Engine
@@ -31,7 +33,8 @@ from heterps.runtime.stop import Stop, StoppedError
 @dataclass(frozen=True)
 class TrainResult:
     """What came of a run. ``metrics`` are those of the last validation, or progressive ones where
-    there is none; ``samples_per_s`` is measured from the end of the first batch."""
+    there is none; ``samples_per_s`` is measured from the end of the first batch; ``stages`` are
+    those of the last plan, predicted and measured."""
 
     folder: Path
     steps: int
@@ -46,9 +49,13 @@ class TrainResult:
     stopped_early: bool
     failures: int = 0
     oversubscribed: bool = False
+    simulated_samples_per_s: float | None = None
+    stages: tuple[StageCheck, ...] = ()
 
     def as_document(self) -> dict[str, Any]:
-        return {**asdict(self), "folder": str(self.folder)}
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        stages = [stage.as_document() for stage in self.stages]
+        return {**plain, "folder": str(self.folder), "stages": stages}
 
 
 def train(
@@ -115,6 +122,23 @@ def demand_of(setup: Setup) -> Demand:
     units = [(setup.type_of(number), stage.units) for number, stage in stages]
     servers = setup.job.servers.count * setup.job.servers.threads
     return Demand.of(units, servers, len(os.sched_getaffinity(0)))
+
+
+def simulated(setup: Setup) -> float | None:
+    """Samples per second that the simulator expects; None without a profile."""
+    if setup.plan is None or setup.problem is None:
+        return None
+    try:
+        return simulate(setup.problem, setup.plan).samples_per_s
+    except InputError:  # no run can be so, and this one is: the simulator knows less
+        return None
+
+
+def _checked(setup: Setup, generation: Generation) -> tuple[StageCheck, ...]:
+    stages = [(stage.type, stage.units) for stage in setup.layout.stages]
+    predicted = setup.plan.stages if setup.plan else None
+    size = setup.job.workload.batch_size
+    return check_stages(stages, predicted, generation.progress.measured(), size)
 
 
 class _Run:
@@ -260,4 +284,6 @@ class _Run:
             generation.standing.stopped_early,
             len(self._failures),
             demand_of(self._setup).oversubscribed,
+            simulated(self._setup),
+            _checked(self._setup, generation),
         )
