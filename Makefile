@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+HADOOP := build/hadoop
 WORKERS ?= 2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -31,7 +32,7 @@ train: $(STAMP) ## Make data, plan, train and evaluate the example; JOB=my.yaml:
 	$(BIN)/heterps train $(JOB)
 
 .PHONY: test
-test: lint native-tests ## All that CI runs: lint, types, every test
+test: lint native-tests $(HADOOP) ## All that CI runs: lint, types, every test
 	$(BIN)/pytest -q -n $(WORKERS)
 
 .PHONY: check
@@ -60,7 +61,7 @@ bench: $(STAMP) ## Measure the figures of the README
 	$(BIN)/python benchmarks/train.py --json build/bench/train.json
 
 .PHONY: soak
-soak: $(STAMP) ## The long test matrices
+soak: $(STAMP) $(HADOOP) ## The long test matrices
 	$(BIN)/pytest -n $(WORKERS) -m soak
 	$(BIN)/pytest -n $(WORKERS) -m "hypothesis and not soak" --hypothesis-profile=drawn
 
@@ -95,3 +96,7 @@ $(STAMP): pyproject.toml CMakeLists.txt $(native_sources)
 	@$(if $(full),$(BIN)/pip install -qq $$($(BIN)/python -c '$(build_tools)'))
 	@$(BIN)/pip install -qq $(if $(full),,--no-deps) --no-build-isolation -e '.[dev]'
 	@touch $@
+
+# The HDFS that tests read from.
+$(HADOOP): scripts/fetch_hadoop.py | $(STAMP)
+	@scripts/prepare_hadoop.sh $@ $(BIN)/python

@@ -4,19 +4,8 @@
 set -euo pipefail
 venv=${1:-.venv}
 
-fail() { echo "error: $*" >&2; exit 1; }
-
-apt_install() {
-    local run=()
-    command -v apt-get >/dev/null || return 1
-    if [ "$(id -u)" != 0 ]; then
-        sudo -n true 2>/dev/null || return 1
-        run=(sudo -n)
-    fi
-    echo "installing $*"
-    "${run[@]}" apt-get update -qq >/dev/null || true  # a stale package list may still do
-    "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null
-}
+# shellcheck source=scripts/apt.sh
+source "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
 
 is_311() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; }
 
