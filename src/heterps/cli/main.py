@@ -15,6 +15,7 @@ from heterps.cli.init import init_command
 from heterps.cli.plan import plan_command
 from heterps.cli.predict import predict_command
 from heterps.cli.ps import ps_commands
+from heterps.cli.report import report_command
 from heterps.cli.resume import resume_command
 from heterps.cli.runs import runs_command
 from heterps.cli.scale import scale_command
@@ -65,6 +66,7 @@ scale_command(app)
 snapshot_commands(app)
 evaluate_command(app)
 predict_command(app)
+report_command(app)
 runs_command(app)
 data_commands(app)
 ps_commands(app)

@@ -8,14 +8,15 @@ from heterps.planning.cost_model import StageCost
 from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 
-_STYLE = """
+STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 72rem; margin: 2rem auto;
        padding: 0 1rem; }
 h1 { font-size: 1.4rem; }
+h2 { font-size: 1.1rem; margin-top: 2rem; }
 svg { width: 100%; height: auto; }
 table { border-collapse: collapse; margin: 1rem 0; }
 th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd; text-align: right; }
-th.name, td.name { text-align: left; }
+th.name, td.name, .lines td, .lines th { text-align: left; vertical-align: top; }
 """
 _COLUMNS = (
     "stage",
@@ -42,7 +43,7 @@ def plan_page(problem: Problem, plan: Plan, figure: str) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
-<style>{_STYLE}</style>
+<style>{STYLE}</style>
 </head>
 <body>
 <h1>{title}</h1>

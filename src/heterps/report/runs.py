@@ -14,7 +14,7 @@ import yaml
 from heterps.errors import InputError
 from heterps.events import read_events
 
-_JOB, _METRICS, _EVENTS, _LOCK = "job.yaml", "metrics.json", "events.jsonl", "lock"
+JOB, METRICS, EVENTS, _LOCK = "job.yaml", "metrics.json", "events.jsonl", "lock"
 _VERSIONS = "versions.json"  # tells a run from a folder of someone's own with a job in it
 _METRIC_NAMES = ("auc", "recall", "logloss", "loss")  # the first that a run has is shown
 
@@ -58,22 +58,22 @@ def find_runs(folder: Path | str) -> list[RunSummary]:
 def summarise(path: Path) -> RunSummary:
     """What the files of a run folder tell; anything that cannot be read is left out."""
     story = _Story()
-    for event in read_events(path / _EVENTS):
+    for event in read_events(path / EVENTS):
         story.take(event)
-    figures = story.figures | _read_json(path / _METRICS)
-    metric = next((m for m in _METRIC_NAMES if _number(story.metrics.get(m)) is not None), None)
+    figures = story.figures | read_json(path / METRICS)
+    metric = next((m for m in _METRIC_NAMES if number(story.metrics.get(m)) is not None), None)
     return RunSummary(
         name=path.resolve().name,
         path=str(path),
         state="running" if _is_locked(path / _LOCK) else story.state,
-        model=_model(path / _JOB),
+        model=_model(path / JOB),
         started=story.started,
-        steps=_number(figures.get("steps")),
-        samples_per_s=_number(figures.get("samples_per_s")),
+        steps=number(figures.get("steps")),
+        samples_per_s=number(figures.get("samples_per_s")),
         metric=metric,
         value=None if metric is None else float(story.metrics[metric]),
         progressive=not story.validated,
-        dollars=_number(figures.get("dollars")),
+        dollars=number(figures.get("dollars")),
     )
 
 
@@ -97,7 +97,7 @@ class _Story:
     def take(self, event: Mapping[str, Any]) -> None:
         kind = event.get("kind")
         if self.started is None:
-            self.started = _number(event.get("time"))
+            self.started = number(event.get("time"))
         self.state = self._states.get(str(kind), self.state)
         if kind == "progress":
             self.figures = {"samples_per_s": event.get("samples_per_s")}
@@ -117,7 +117,7 @@ def _model(path: Path) -> str:
         return "?"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -125,7 +125,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return held if isinstance(held, dict) else {}
 
 
-def _number(value: Any) -> Any:
+def number(value: Any) -> Any:
     usable = isinstance(value, int | float) and not isinstance(value, bool)
     return value if usable else None
 
