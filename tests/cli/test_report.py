@@ -1,7 +1,7 @@
 from heterps.events import EventLog
 from heterps.testing.trained import make_run
 
-METER = {"batches": 10.0, "train_s": 5.0, "committed_s": 5.0, "forward_s": 4.8}
+METER = {"batches": 10.0, "train_s": 5.0, "committed_s": 5.0, "forward_s": 4.8, "wait_rows_s": 0.2}
 PROGRESS = {"step": 10, "samples": 1000, "stages": [METER], "losses": [0.7, 0.5]}
 STAGES = [{"first": 0, "last": 3, "type": "cpu", "units": 2}]
 

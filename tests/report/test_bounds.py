@@ -10,7 +10,8 @@ NOTHING = {
 
 
 def placed(name="stage 0", layers=(), has_rows=True, waiting=None, **seconds):
-    waits = dict.fromkeys(CAUSES, 0.0) | (waiting or {})
+    worked = sum(seconds.get(name, 0.0) for name in NOTHING if name[:4] not in ("pull", "link"))
+    waits = dict.fromkeys(CAUSES, 0.0) | (waiting or {"staleness": 1 - worked})
     seen = MeasuredStage(10, 1.0, **(NOTHING | seconds), waiting=waits)
     return PlacedStage(name, seen, layers, has_rows)
 
@@ -25,8 +26,8 @@ def placed(name="stage 0", layers=(), has_rows=True, waiting=None, **seconds):
         ([placed(link_s=0.95, forward_s=0.2)], "network", "link of stage 0 is taken 95 %"),
         ([placed(forward_s=0.3, waiting={"input": 0.7})], "reading", "waits 70 %"),
         ([placed(forward_s=0.3, waiting={"rows": 0.7})], "lookup", "rows of the parameter"),
-        ([placed(has_rows=False, waiting={"rows": 0.7})], "network", "on its link"),
-        ([placed(waiting={"staleness": 0.5})], "pipeline", "no stage is at work"),
+        ([placed(has_rows=False, forward_s=0.3, waiting={"rows": 0.7})], "network", "on its link"),
+        ([placed(forward_s=0.5)], "pipeline", "no stage is at work"),
     ],
 )
 def test_what_takes_the_time_bounds_the_run(stages, by, said):
@@ -44,7 +45,7 @@ def test_the_busiest_stage_counts_and_its_heaviest_layer_is_named():
 
 
 def test_a_stage_without_input_waits_for_what_the_one_before_it_waits_for():
-    early = placed("stage 0", forward_s=0.1, waiting={"input": 0.8})
+    early = placed("stage 0", forward_s=0.2, waiting={"input": 0.8})
     late = placed("stage 1", forward_s=0.5, waiting={"input": 0.5})
     found = find_bound([early, late], staleness=0)
     assert (found.by, found.stage) == ("reading", 0)

@@ -109,7 +109,7 @@ def _parts(stage: StageCheck) -> str:
     seen = stage.measured
     if seen is None:
         return "nothing was measured yet"
-    work = ("forward", "backward", "prepare", "send", "commit")
+    work = ("forward", "backward", "prepare", "send", "loop", "commit")
     own = [(name, getattr(seen, f"{name}_s")) for name in work]
     waits = [(f"waiting for {cause}", seconds) for cause, seconds in seen.waiting.items()]
     shares = [f"{name} {seconds / seen.batch_s:.0%}" for name, seconds in own]

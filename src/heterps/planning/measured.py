@@ -27,9 +27,9 @@ class MeasuredStage:
 
     Of its thread: ``forward_s``, ``backward_s``, ``prepare_s`` (reading, distinct ids, asking for
     rows), ``send_s`` (activations and gradients into messages), ``commit_s`` (summing over
-    replicas, the optimizer's step), and ``waiting`` by cause. Beside it: ``pull_s`` and ``push_s``
-    in which rows and their gradients were under way, ``link_s`` in which an emulated link was
-    taken. ``batch_s`` is the time from batch to batch.
+    replicas, the optimizer's step), ``waiting`` by cause, and ``loop_s``, all else. Beside it:
+    ``pull_s`` and ``push_s`` in which rows and their gradients were under way, ``link_s`` in which
+    an emulated link was taken. ``batch_s`` is the time from batch to batch.
     """
 
     batches: float
@@ -66,8 +66,17 @@ class MeasuredStage:
         return cls(batches, batch_s, **parts, waiting=waiting)
 
     @property
+    def loop_s(self) -> float:
+        known = self._work_s + self.commit_s + sum(self.waiting.values())
+        return max(0.0, self.batch_s - known)
+
+    @property
     def compute_s(self) -> float:
         """What its thread does that nothing else can be done beside, but for commits."""
+        return self._work_s + self.loop_s
+
+    @property
+    def _work_s(self) -> float:
         return self.forward_s + self.backward_s + self.prepare_s + self.send_s
 
     @property
@@ -85,7 +94,7 @@ class MeasuredStage:
         return min(1.0, self.link_s / self.batch_s)
 
     def as_document(self) -> dict[str, Any]:
-        own = {"compute_s": self.compute_s, "comm_s": self.comm_s}
+        own = {"loop_s": self.loop_s, "compute_s": self.compute_s, "comm_s": self.comm_s}
         return {**asdict(self), **own, "busy": self.busy, "link_busy": self.link_busy}
 
 
