@@ -251,7 +251,7 @@ def test_what_is_no_snapshot_is_refused(make, tmp_path):
     with pytest.raises(SnapshotError, match="cannot be read"):
         make().load(tmp_path)
     (tmp_path / MANIFEST).write_text("[]")
-    with pytest.raises(SnapshotError, match="format 1"):
+    with pytest.raises(SnapshotError, match="format 2"):
         make().load(tmp_path)
 
 

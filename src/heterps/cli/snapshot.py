@@ -32,19 +32,23 @@ def list_snapshots(run: Run, as_json: AsJson = False) -> None:
     if not rows:
         print(f"{run} has no snapshot")
         return
-    cells = [(row["name"], f"{row['step']:,}", f"{row['bytes']:,}") for row in rows]
-    print_table(Table(("name", "step", "bytes"), cells, left=("name",)))
+    cells = [
+        (row["name"], f"{row['step']:,}", f"{row['bytes']:,}", row["delta_of"] or "")
+        for row in rows
+    ]
+    print_table(Table(("name", "step", "bytes", "delta of"), cells, left=("name", "delta of")))
 
 
 def verify(run: Run, as_json: AsJson = False) -> None:
     """Read every file of every snapshot and compare it with its checksum."""
     from heterps.errors import SnapshotError
-    from heterps.runtime.snapshot import verified
+    from heterps.runtime.snapshot import Check
 
+    check = Check()
     rows: list[dict[str, Any]] = []
     for path in _paths(run):
         try:
-            verified(path)
+            check(path)
             rows.append({"name": path.name, "whole": True, "problem": None})
         except SnapshotError as error:
             rows.append({"name": path.name, "whole": False, "problem": str(error)})
@@ -67,5 +71,8 @@ def _paths(run: Path) -> list[Path]:
 
 
 def _about(path: Path) -> dict[str, Any]:
+    from heterps.runtime.snapshot import base_of
+
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return {"name": path.name, "step": int(path.name.rpartition("-")[2]), "bytes": size}
+    step = int(path.name.rpartition("-")[2])
+    return {"name": path.name, "step": step, "bytes": size, "delta_of": base_of(path)}

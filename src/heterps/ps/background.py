@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -141,6 +142,7 @@ class Background:
 
     def _save(self, request: Request, chosen: _Chosen) -> Answer:
         """Writes the parts of this shard, and gives their entries of the manifest."""
+        began = time.thread_time()
         folder, base = request.text("folder"), request.header.fields.get("base")
         delta_of = open_snapshot(base) if isinstance(base, str) else None
         captured, self._captured = self._captured, {}
@@ -164,7 +166,8 @@ class Background:
                 hosted.table.give_up_save()
             raise
         self._unconcluded = (folder, written)
-        return as_document({"tables": entries, "tensors": tensors})
+        cpu_s = time.thread_time() - began
+        return as_document({"tables": entries, "tensors": tensors, "cpu_s": cpu_s})
 
     def _give_up_unconcluded(self) -> None:
         """The client of the last save may have died before it said what became of it."""

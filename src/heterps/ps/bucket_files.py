@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
-from heterps.ps.manifests import sync
 from heterps.ps.sharding import bucket_of
 
 Array = npt.NDArray[Any]
@@ -24,6 +23,7 @@ COLUMNS = ("ids", "values", "state", "frequency", "last_seen")
 _OFFSETS = "bucket_offsets"
 _NAMES = {np.dtype(np.int64): "I64", np.dtype(np.float32): "F32", np.dtype(np.uint32): "U32"}
 _BLOCK_ROWS = 65_536
+_BLOCKS = 4  # that are sorted and written at a time
 
 
 class Capture(Protocol):
@@ -36,36 +36,47 @@ class Capture(Protocol):
 
 
 class TensorFile:
-    """A safetensors file of known shapes, to be filled in place."""
+    """A safetensors file of known shapes, to be filled in any order."""
 
     def __init__(self, path: Path, tensors: Mapping[str, tuple[Any, tuple[int, ...]]]) -> None:
-        header, offset = {}, 0
+        header, self._spans, offset = {}, {}, 0
         for name, (dtype, shape) in tensors.items():
-            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            span = [offset, offset + size]
+            row_bytes = int(np.prod(shape[1:])) * np.dtype(dtype).itemsize
+            span = [offset, offset + shape[0] * row_bytes]
             header[name] = {"dtype": _NAMES[np.dtype(dtype)], "shape": shape, "data_offsets": span}
-            offset += size
+            self._spans[name] = (offset, row_bytes)
+            offset = span[1]
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         self.path = path
-        self.arrays: dict[str, Array] = {}
-        self._map = self._reserve(len(text).to_bytes(8, "little") + text, offset)
-        for name, (dtype, shape) in tensors.items():
-            first, end = (8 + len(text) + at for at in header[name]["data_offsets"])
-            self.arrays[name] = self._map[first:end].view(dtype).reshape(shape)
+        self.columns = [name for name, (_, row_bytes) in self._spans.items() if row_bytes]
+        self._first = 8 + len(text)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            # Without room on the disk this raises, before any work is done.
+            os.posix_fallocate(self._descriptor, 0, self._first + offset)
+            self._put(len(text).to_bytes(8, "little") + text, 0)
+        except OSError:
+            self.close()
+            raise
 
-    def _reserve(self, head: bytes, size: int) -> np.memmap[Any, Any]:
-        with self.path.open("xb") as file:
-            file.write(head)
-            # Without room on the disk a write into the map would kill the process; this raises.
-            os.posix_fallocate(file.fileno(), 0, len(head) + size)
-        return np.memmap(self.path, np.uint8, "r+")
+    def write(self, name: str, row: int, rows: Array) -> None:
+        """Rows of a tensor from this one on; they lie in one piece."""
+        offset, row_bytes = self._spans[name]
+        self._put(rows.data, self._first + offset + row * row_bytes)
+
+    def sync(self) -> None:
+        """What was written is on the disk once this returns."""
+        os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """What was written is on the disk once this returns."""
-        self.arrays.clear()
-        self._map.flush()
-        sync(self.path)
+        os.close(self._descriptor)
+
+    def _put(self, data: bytes | memoryview, at: int) -> None:
+        left = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        while left:
+            written = os.pwrite(self._descriptor, left, at)
+            left, at = left[written:], at + written
 
 
 class BucketWriter:
@@ -74,64 +85,99 @@ class BucketWriter:
     def __init__(
         self, folder: Path, capture: Capture, ranges: list[range], widths: Mapping[str, int]
     ):
+        self._folder = folder
         self._capture = capture
+        self._widths = widths
         self._place = np.zeros(len(capture.bucket_counts), np.int64)
         self._file_of = np.full(len(capture.bucket_counts), -1, np.int64)
         self.files: list[TensorFile] = []
-        self.ranges: list[range] = []
-        for buckets in ranges:
-            counts = capture.bucket_counts[buckets.start : buckets.stop].astype(np.int64)
-            if counts.sum():
-                self._add_file(folder, buckets, counts, widths)
+        self.ranges = [b for b in ranges if capture.bucket_counts[b.start : b.stop].sum()]
 
-    def _add_file(
-        self, folder: Path, buckets: range, counts: Array, widths: Mapping[str, int]
-    ) -> None:
+    def write(self) -> None:
+        """Read the capture to its end."""
+        try:
+            for buckets in self.ranges:
+                self._add_file(buckets)
+            for block in self._blocks():
+                self._scatter(block)
+            for file in self.files:
+                file.sync()
+        finally:
+            for file in self.files:
+                file.close()
+
+    def _add_file(self, buckets: range) -> None:
+        counts = self._capture.bucket_counts[buckets.start : buckets.stop].astype(np.int64)
         rows = int(counts.sum())
         shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
             "ids": (np.int64, (rows,)),
             _OFFSETS: (np.int64, (len(buckets) + 1,)),
-            **{name: (np.float32, (rows, width)) for name, width in widths.items() if width},
+            **{name: (np.float32, (rows, width)) for name, width in self._widths.items() if width},
             "frequency": (np.uint32, (rows,)),
             "last_seen": (np.uint32, (rows,)),
         }
         name = f"rows-{buckets.start:04}-{buckets.stop:04}.safetensors"
-        file = TensorFile(folder / name, shapes)
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        file.arrays[_OFFSETS][:] = offsets
-        self._place[buckets.start : buckets.stop] = offsets[:-1]
+        file = TensorFile(self._folder / name, shapes)
         self._file_of[buckets.start : buckets.stop] = len(self.files)
         self.files.append(file)
-        self.ranges.append(buckets)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        file.write(_OFFSETS, 0, offsets)
+        self._place[buckets.start : buckets.stop] = offsets[:-1]
 
-    def write(self) -> None:
-        """Read the capture to its end."""
+    def _blocks(self) -> Iterator[dict[str, Array]]:
+        """Large ones, whose runs of a bucket are worth a write, of small ones: the table stands
+        still while it hands one out."""
+        held: list[tuple[Array, ...]] = []
         while (block := self._capture.next(_BLOCK_ROWS)) is not None:
-            self._scatter(dict(zip(COLUMNS, block, strict=True)))
-        for file in self.files:
-            file.close()
+            held.append(block)
+            if len(held) == _BLOCKS:
+                yield _joined(held)
+                held = []
+        if held:
+            yield _joined(held)
 
     def _scatter(self, block: Mapping[str, Array]) -> None:
         buckets = bucket_of(block["ids"])
         order = np.argsort(buckets, kind="stable")
-        ordered = buckets[order]
-        first = np.searchsorted(ordered, ordered)  # where each row's bucket starts in this block
-        places = self._place[ordered] + np.arange(len(ordered)) - first
-        np.add.at(self._place, ordered, 1)
-        owner = self._file_of[ordered]
-        for index in np.unique(owner):
-            chosen = owner == index
-            for name, target in self.files[index].arrays.items():
-                if name != _OFFSETS:
-                    target[places[chosen]] = block[name][order[chosen]]
+        counts = np.bincount(buckets, minlength=len(self._place))
+        runs = self._runs(counts)
+        for name in COLUMNS:
+            ordered = np.take(block[name], order, axis=0)
+            for index, place, rows in runs:
+                file = self.files[index]
+                if name in file.columns:
+                    file.write(name, place, ordered[rows])
+        self._place += counts
+
+    def _runs(self, counts: Array) -> list[tuple[int, int, slice]]:
+        """Of a block that is ordered by bucket: file, place in it, and rows of the block that
+        follow each other there too."""
+        held = np.flatnonzero(counts)
+        ends, sizes = np.cumsum(counts[held]), counts[held]
+        files, places = self._file_of[held], self._place[held]
+        apart = (files[1:] != files[:-1]) | (places[1:] != places[:-1] + sizes[:-1])
+        first = np.concatenate([[0], np.flatnonzero(apart) + 1])
+        last = np.concatenate([first[1:], [len(held)]]) - 1
+        return [
+            (int(files[a]), int(places[a]), slice(int(ends[a] - sizes[a]), int(ends[b])))
+            for a, b in zip(first, last, strict=True)
+        ]
+
+
+def _joined(blocks: list[tuple[Array, ...]]) -> dict[str, Array]:
+    columns = zip(*blocks, strict=True)
+    return {name: np.concatenate(c) for name, c in zip(COLUMNS, columns, strict=True)}
 
 
 def write_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
     """A small file, in one go."""
     file = TensorFile(path, {name: (a.dtype, a.shape) for name, a in arrays.items()})
-    for name, array in arrays.items():
-        file.arrays[name][...] = array
-    file.close()
+    try:
+        for name in file.columns:
+            file.write(name, 0, np.ascontiguousarray(arrays[name]))
+        file.sync()
+    finally:
+        file.close()
 
 
 def read_tensors(path: Path) -> dict[str, Array]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -30,6 +30,13 @@ from heterps.wire.keys import read_key
 
 _LONG_S = 24 * 3600.0
 _IN_FLIGHT = 256
+
+
+class Saved(NamedTuple):
+    """How many rows were written, and the time that it took the servers' processors."""
+
+    rows: int
+    cpu_s: float
 
 
 class Client:
@@ -127,8 +134,11 @@ class Client:
         names: Sequence[str] | None = None,
         delta_of: str | Path | None = None,
         timeout_s: float = _LONG_S,
-    ) -> None:
-        """One snapshot of all tables and tensors, or of those named; a delta follows the last."""
+        *,
+        aside: bool = False,
+    ) -> Saved:
+        """One snapshot of all tables and tensors, or of those named; a delta follows the last.
+        None follows one that is ``aside``: the last stays what it was."""
         base = None if delta_of is None else open_snapshot(Path(delta_of).absolute())
         with Partial(Path(path).absolute()) as partial:
             fields: dict[str, Any] = {"folder": str(partial.folder)}
@@ -142,7 +152,9 @@ class Client:
                 _check_names(names, [e.get("table", e.get("tensor")) for e in [*tables, *tensors]])
                 identity = partial.publish(tables, base, tensors)
             finally:
-                self._conclude({**fields, "identity": identity})
+                self._conclude({**fields, "identity": None if aside else identity})
+        cpu_s = sum(shard["cpu_s"] for shard in written)
+        return Saved(sum(entry["rows"] for entry in tables), cpu_s)
 
     def load(
         self,

@@ -11,10 +11,9 @@ from typing import Any
 
 from heterps.errors import SnapshotError
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 Entry = dict[str, Any]
-_BLOCK_BYTES = 1 << 22
 
 
 def write_manifest(folder: Path, body: Entry) -> None:
@@ -47,7 +46,7 @@ def read_manifest(folder: Path) -> Entry:
 
 def seal(path: Path) -> dict[str, Any]:
     """What a manifest says of a file, so that it is never loaded torn or altered."""
-    return {"file": path.name, "bytes": path.stat().st_size, "blake2b": digest(path)}
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest(path)}
 
 
 def sealed_path(folder: Path, sealed: Mapping[str, Any]) -> Path:
@@ -64,17 +63,15 @@ def check_seal(folder: Path, sealed: Mapping[str, Any]) -> Path:
         raise SnapshotError(
             path, f"expected {sealed['bytes']} bytes, found {path.stat().st_size}: it is torn"
         )
-    if digest(path) != sealed["blake2b"]:
+    if digest(path) != sealed["sha256"]:
         raise SnapshotError(path, "its checksum differs from the manifest's: it is corrupted")
     return path
 
 
 def digest(path: Path) -> str:
-    hasher = hashlib.blake2b(digest_size=32)
+    """Processors of today have instructions for SHA-256: it takes a third of BLAKE2b's time."""
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            hasher.update(block)
-    return hasher.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

@@ -233,12 +233,21 @@ class Snapshot:
     def verify(self) -> None:
         """Look at every file of this snapshot and its bases. Raises SnapshotError."""
         for snapshot in self.chain():
-            for name, parts in snapshot.tables.items():
-                for part in parts:
-                    for sealed in [*part["files"], *([part["extra"]] if part["extra"] else [])]:
-                        check_seal(snapshot.path / name, sealed)
-            for entry in snapshot.tensors.values():
-                check_seal(snapshot.path, entry["file"])
+            snapshot.verify_own()
+
+    def verify_own(self) -> None:
+        """Look at every file of this snapshot, and at none of its bases'."""
+        for name, parts in self.tables.items():
+            for part in parts:
+                for sealed in [*part["files"], *([part["extra"]] if part["extra"] else [])]:
+                    check_seal(self.path / name, sealed)
+        for entry in self.tensors.values():
+            check_seal(self.path, entry["file"])
+
+    @property
+    def rows(self) -> int:
+        """How many it holds itself, without its bases."""
+        return sum(part["rows"] for parts in self.tables.values() for part in parts)
 
     def chain(self) -> list[Snapshot]:
         """From the first base to this one."""

@@ -29,7 +29,7 @@ from heterps.runtime.watch import Watch
 
 _START_S = 120.0
 _LOOK_S = 0.2
-_REASON_S = 3.0  # how long a root cause may come after what followed from it
+_REASON_S = 1.5  # how long a root cause may come after what followed from it
 _T = TypeVar("_T")
 
 OnProgress = Callable[[int, Mapping[str, Any]], None]  # worker's number and what it says
@@ -58,6 +58,7 @@ class Coordinator:
         self._wake = Wake()
         self._desk = Desk(folder.key, generation, encrypt=self._encrypt, wake=self._wake)
         self._closing = ExitStack()
+        self.noticed_at: float | None = None  # that something has failed, by the clock on the wall
 
     @property
     def names(self) -> list[str]:
@@ -167,7 +168,7 @@ class Coordinator:
         with self._folder.saving(name, about) as folder:
             save_dense(folder, weights)
             tables = list(self._setup.chain.tables)
-            self.while_watching(lambda: self.client.save(folder / TABLES, tables))
+            self.while_watching(lambda: self.client.save(folder / TABLES, tables, aside=True))
 
     def state(self) -> dict[str, Tensor]:
         """Of all layers, by their names: weights, and what optimizers keep."""
@@ -308,6 +309,7 @@ class Coordinator:
     def _reason(self, failed: Message | None, seen: HeterPSError | None) -> HeterPSError:
         """What began it: one process's failure makes others fail that miss it, so one that was
         killed or stopped counts first, and then those that speak of their own fault."""
+        self.noticed_at = self.noticed_at or time.time()
         worst = failed
         deadline = time.monotonic() + _REASON_S
         while (worst is None or worst.fields["follows"]) and time.monotonic() < deadline:

@@ -80,7 +80,9 @@ class Generation:
         self._coordinator = Coordinator(
             setup, folder, engine, self.progress.heard, generation=number
         )
-        self.snapshots = SnapshotTaker(setup, folder.path, self._coordinator, self._snapshot_said)
+        self.snapshots = SnapshotTaker(
+            setup, folder.path, self._coordinator, self._snapshot_said, start
+        )
         self._reported_at = 0.0
         names = self._coordinator.names
         self._findings = Findings(setup, self.progress, names, events, notice)
@@ -104,6 +106,11 @@ class Generation:
                 coordinator.save(MODEL, about)
         finally:
             self.snapshots.abandon()
+
+    @property
+    def noticed_at(self) -> float:
+        """When its failure was noticed; its processes have been ended since."""
+        return self._coordinator.noticed_at or time.time()
 
     def metrics(self) -> dict[str, float]:
         """Of the last validation, or progressive ones where there is none."""

@@ -3,7 +3,8 @@
 ```text
 RUN/snapshots/step-00001200/
     dense.safetensors   weights by layer, and the optimizer's state of each
-    tables/             the rows of the parameter servers, by bucket
+    tables/             the rows of the parameter servers, by bucket: all of them, or what
+                        changed since the snapshot before
     manifest.json       step, lanes, metrics so far, sizes and checksums; written last
 ```
 """
@@ -21,11 +22,14 @@ from typing import Any
 from torch import Tensor
 
 from heterps.errors import HeterPSError, SnapshotError
+from heterps.ps.snapshots import Snapshot as TablesSnapshot
 from heterps.ps.snapshots import open_snapshot
 from heterps.runtime.saved_model import TABLES, load_dense, read_manifest, save_dense, saving
 
 SNAPSHOTS = "snapshots"
 _PREFIX = "step-"
+MOST_DELTAS = 24
+DELTA_ROWS = 4  # times those of their base: what a run that goes on may have to read
 
 
 @dataclass(frozen=True)
@@ -65,16 +69,19 @@ class Snapshots:
         return next((_step_of(path) for path in self.paths()), None)
 
     def newest(self, said: Callable[[str], None] = lambda line: None) -> RunSnapshot | None:
-        """The newest that can be loaded; ``said`` gets a line for each that cannot."""
-        paths = self.paths()
-        for number, path in enumerate(paths):
+        """The newest that can be loaded; ``said`` gets a line for each damage on the way."""
+        check, problems = Check(), dict[str, None]()
+        found = None
+        for path in self.paths():
             try:
-                return verified(path)
+                found = check(path)
+                break
             except HeterPSError as error:
-                before = [f"going on from {path.name}" for path in paths[number + 1 :]]
-                instead = next(iter(before), "there is none before it")
-                said(f"{error}; {instead}")
-        return None
+                problems[str(error)] = None
+        instead = f"going on from {found.path.name}" if found else "there is none before it"
+        for problem in problems:
+            said(f"{problem}; {instead}")
+        return found
 
     def set_aside_after(self, step: int) -> None:
         """Those that a run does not go on from, though they are newer: damaged ones. They would be
@@ -93,9 +100,25 @@ class Snapshots:
         with saving(path, {**about, "step": step}) as folder:
             save_dense(folder, state)
             tables(folder / TABLES)
-        for old in self.paths()[self._keep :]:
-            shutil.rmtree(old, ignore_errors=True)
+        self._let_go()
         return path
+
+    def _let_go(self) -> None:
+        """Of the oldest, but not of the bases of those that are kept. When these have one base
+        between them, the newest that has another is kept too, in case it is damaged."""
+        paths = self.paths()
+        try:
+            chains = {path: _chain(path) for path in paths}
+        except SnapshotError:
+            return  # a damaged one does not say what it needs
+        kept = paths[: self._keep]
+        firsts = {chains[path][0] for path in kept}
+        if len(kept) > 1 and len(firsts) == 1:
+            kept += [path for path in paths if chains[path][0] not in firsts][:1]
+        needed = {held for path in kept for held in chains[path]}
+        for path in paths:
+            if path.resolve() not in needed:
+                shutil.rmtree(path, ignore_errors=True)
 
     def sweep(self) -> None:
         """Removes what was being written when its writer was killed."""
@@ -110,13 +133,63 @@ def _step_of(path: Path) -> int:
 SaveTables = Callable[[Path], None]
 
 
+def _chain(path: Path) -> list[Path]:
+    """The snapshots that one consists of, from its first base on."""
+    return [held.path.resolve().parent for held in open_snapshot(path / TABLES).chain()]
+
+
+def next_base(tables: Path) -> Path | None:
+    """What the snapshot after one with these tables may be a delta of; None when it is time for a
+    whole one."""
+    try:
+        first, *deltas = open_snapshot(tables).chain()
+    except SnapshotError:
+        return None
+    many = sum(delta.rows for delta in deltas) > DELTA_ROWS * first.rows
+    return None if many or len(deltas) >= MOST_DELTAS else tables
+
+
+def base_of(path: Path) -> str | None:
+    """The name of the snapshot that this one is a delta of; None as well where it cannot be
+    read."""
+    try:
+        base = open_snapshot(path / TABLES).base
+    except SnapshotError:
+        return None
+    return base.path.resolve().parent.name if base is not None else None
+
+
+class Check:
+    """Reads snapshots, and each file once, however many are deltas of the same base."""
+
+    def __init__(self) -> None:
+        self._found: dict[Path, SnapshotError | None] = {}
+
+    def __call__(self, path: Path) -> RunSnapshot:
+        """A snapshot whose every file is as it was written. Raises SnapshotError."""
+        about = read_manifest(path)
+        if not isinstance(about.get("step"), int):
+            raise SnapshotError(path, "does not say at which step it was taken")
+        for tables in open_snapshot(path / TABLES).chain():
+            self._check(tables)
+        return RunSnapshot(path, about)
+
+    def _check(self, tables: TablesSnapshot) -> None:
+        where = tables.path.resolve()
+        if where not in self._found:
+            self._found[where] = None
+            try:
+                tables.verify_own()
+            except SnapshotError as error:
+                self._found[where] = error
+        if (problem := self._found[where]) is not None:
+            raise problem
+
+
 def verified(path: Path) -> RunSnapshot:
-    """A snapshot whose every file is as it was written. Raises SnapshotError."""
-    about = read_manifest(path)
-    if not isinstance(about.get("step"), int):
-        raise SnapshotError(path, "does not say at which step it was taken")
-    open_snapshot(path / TABLES).verify()
-    return RunSnapshot(path, about)
+    """A snapshot whose every file, and every one of its bases, is as it was written. Raises
+    SnapshotError."""
+    return Check()(path)
 
 
 class Writer:

@@ -11,17 +11,20 @@ from typing import Any
 from torch import Tensor
 
 from heterps.errors import ServerError
+from heterps.ps.client import Saved
 from heterps.runtime.coordinator import Coordinator
 from heterps.runtime.prepare import Setup
-from heterps.runtime.snapshot import Snapshots, Writer
+from heterps.runtime.saved_model import TABLES
+from heterps.runtime.snapshot import RunSnapshot, Snapshots, Writer, next_base
 from heterps.runtime.standing import Standing
 
 _PAUSE_S = 0.02
 
 
 class SnapshotTaker:
-    """``said`` gets what came of each: its step, path, stall and seconds, or its ``error``. The
-    stall is how long training stood still; writing goes on beside it."""
+    """``said`` gets what came of each: its step, path, base, rows, stall, seconds, and processor
+    time, or its ``error``. The stall is how long training stood still; writing goes on beside it,
+    and its processor time is that of the servers and of this process."""
 
     def __init__(
         self,
@@ -29,7 +32,9 @@ class SnapshotTaker:
         run: Path,
         coordinator: Coordinator,
         said: Callable[[Mapping[str, Any]], None],
+        start: RunSnapshot | None = None,
     ) -> None:
+        """``start`` is what the processes have loaded."""
         self._setup = setup
         self._own = setup.job.snapshot
         self._coordinator = coordinator
@@ -38,6 +43,8 @@ class SnapshotTaker:
         self._writer = Writer()
         self._taken_at = time.monotonic()
         self.last_written: int | None = None  # the step of the last one that is whole
+        # The step and tables that the servers know as the last.
+        self._last = (start.step, start.tables) if start is not None else None
 
     def begin(self) -> None:
         """The time to the first one counts from now."""
@@ -58,19 +65,27 @@ class SnapshotTaker:
         began = time.monotonic()
         self.finish()
         step, coordinator = standing.step, self._coordinator
+        base = self._base(step)
         state = coordinator.state()
-        coordinator.while_watching(coordinator.client.capture)
+        coordinator.while_watching(lambda: coordinator.client.capture(delta_of=base))
         about = self._about(standing)
         self._taken_at = time.monotonic()
         stall = self._taken_at - began
 
         def write() -> Mapping[str, Any]:
             written = time.monotonic()
-            path = self._write(step, state, about)
+            found = self._write(step, state, about, base)
             seconds = time.monotonic() - written
-            return {"step": step, "path": str(path), "stall_s": stall, "seconds": seconds}
+            return {"step": step, "stall_s": stall, "seconds": seconds, **found}
 
         self._writer.start(write)
+
+    def _base(self, step: int) -> Path | None:
+        """The tables of the last one, of which this is a delta, unless it is time for a whole one.
+        A step that is reached again is written again: it is no delta of itself."""
+        if self._last is None or self._last[0] == step:
+            return None
+        return next_base(self._last[1])
 
     def finish(self) -> None:
         """Until the last is written or has failed; processes are looked after meanwhile."""
@@ -91,7 +106,11 @@ class SnapshotTaker:
             self._heard(outcome)
 
     def _heard(self, outcome: Mapping[str, Any]) -> None:
-        self.last_written = outcome.get("step", self.last_written)
+        if "error" in outcome:
+            self._last = None  # servers may hold on to what is not there
+        else:
+            self.last_written = outcome["step"]
+            self._last = (outcome["step"], Path(outcome["path"]) / TABLES)
         self._said(outcome)
 
     def _about(self, standing: Standing) -> dict[str, Any]:
@@ -103,13 +122,21 @@ class SnapshotTaker:
             "seed": self._setup.job.seed,
         }
 
-    def _write(self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> Path:
-        client = self._coordinator.client
+    def _write(
+        self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], base: Path | None
+    ) -> dict[str, Any]:
+        client, began = self._coordinator.client, time.thread_time()
+        saved: list[Saved] = []
         try:
-            return self._snapshots.write(step, state, about, client.save)
+            path = self._snapshots.write(
+                step, state, about, lambda path: saved.append(client.save(path, delta_of=base))
+            )
         except Exception:
             self._release()
             raise
+        found = {"path": str(path), "delta_of": base.parent.name if base else None}
+        cpu_s = saved[0].cpu_s + time.thread_time() - began
+        return {**found, "rows": saved[0].rows, "cpu_s": cpu_s}
 
     def _release(self) -> None:
         try:
