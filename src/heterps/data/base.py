@@ -26,3 +26,13 @@ class GroupedFile(ABC):
     @abstractmethod
     def read(self, index: int, columns: Sequence[str]) -> pa.Table:
         """The named columns of a row group. Raises InputError with the file's name."""
+
+    def announce(self, index: int, columns: Sequence[str]) -> int:
+        """That a row group will be read soon, so that fetching may begin: the bytes in memory that
+        this takes until it is read or forgotten, 0 if nothing is done.
+        """
+        return 0
+
+    def forget(self, index: int) -> None:
+        """That a row group which was announced will not be read soon."""
+        return

@@ -14,7 +14,8 @@ import pyarrow.csv
 
 from heterps.data.base import GroupedFile
 from heterps.data.lines import GzipLines, Lines, PlainLines
-from heterps.data.source import SourceFile, reason
+from heterps.data.patience import reason
+from heterps.data.source import SourceFile
 from heterps.errors import InputError
 
 # Ctrl-C is for the command line to handle; pyarrow would take it while it parses a block.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
 from heterps.data.base import GroupedFile
@@ -12,6 +13,7 @@ from heterps.data.parquet import ParquetGroups
 from heterps.data.schema import check_schema
 from heterps.data.source import SUFFIXES, SourceFile, find_files
 from heterps.data.split import held_out, rows_of_part
+from heterps.data.storage import Storage
 from heterps.errors import InputError
 from heterps.job.data import DataSpec
 
@@ -20,6 +22,7 @@ FORMATS: dict[str, type[GroupedFile]] = {
     **dict.fromkeys((".tsv", ".txt", ".tsv.gz", ".txt.gz"), CriteoGroups),
 }
 assert set(FORMATS) == set(SUFFIXES)
+_AT_ONCE = 8
 
 Part = Literal["train", "validation"]
 
@@ -71,7 +74,7 @@ class Dataset:
         """Finds the files of a part and reads what says how many rows they hold; relative paths
         start from ``base``. Raises InputError.
         """
-        files = [grouped(file) for file in find_files(*_paths(spec, part), base)]
+        files = all_grouped(find_files(*_paths(spec, part), base, Storage.of(spec, base)))
         return cls(spec, files, part, labels=labels, binary=binary)
 
     @property
@@ -95,6 +98,15 @@ class Dataset:
             raise InputError(file.file.url, problem) from None
         return columns
 
+    def announce(self, row_group: int) -> int:
+        """That it will be read soon; see GroupedFile."""
+        file, index = self._groups[row_group]
+        return file.announce(index, self._columns)
+
+    def forget(self, row_group: int) -> None:
+        file, index = self._groups[row_group]
+        file.forget(index)
+
     def _sizes(self) -> list[int]:
         if self.spec.fraction is None:
             return self._whole
@@ -116,6 +128,14 @@ class Dataset:
         wrong = label[(label != 0) & (label != 1)]
         if len(wrong):
             raise InputError(self.spec.label, f"expected the labels 0 and 1, got {wrong[0]:g}")
+
+
+def all_grouped(files: Sequence[SourceFile]) -> list[GroupedFile]:
+    """Several at a time where they are far away. Raises InputError."""
+    if all(file.is_local for file in files):
+        return [grouped(file) for file in files]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(grouped, files))
 
 
 def grouped(file: SourceFile) -> GroupedFile:

@@ -9,6 +9,7 @@ from heterps.data.columns import Columns
 from heterps.data.dataset import Dataset
 from heterps.data.lane_plan import Span
 from heterps.data.lanes import Lanes
+from heterps.data.read_ahead import ReadAhead
 
 CACHE_BYTES = 512 << 20
 _Key = tuple[int, int]  # epoch, row group
@@ -36,6 +37,7 @@ class LaneReader:
         self._held: dict[_Key, Columns] = {}  # the one used last stands last
         self._open: dict[int, _Key] = {}  # of each lane: the row group that it is in
         self._passed: dict[int, Span] = {}  # of each lane: what was read last
+        self._ahead = ReadAhead(data, lanes, self._owned)
 
     def numbers(self, start: int = 0) -> Iterator[int]:
         """The micro-batches of its lanes from ``start`` on, without end."""
@@ -46,6 +48,7 @@ class LaneReader:
         plan = self._lanes.plan
         lane, span = plan.lane_of(j), plan.span_of(j)
         assert lane in self._owned, f"micro-batch {j} is on lane {lane}, not on {self._owned}"
+        self._ahead.move_to(j)
         slices = []
         pieces = self._lanes.pieces(span)
         for group, start, stop in pieces:
@@ -68,6 +71,7 @@ class LaneReader:
         columns = self._held.pop(key, None)
         if columns is None:
             order = self._lanes.rows(epoch, group) if self._lanes.shuffle else None
+            self._ahead.take(key)
             columns = self._data.read(group, order)
             self._make_room(columns.size_bytes)
         self._held[key] = columns

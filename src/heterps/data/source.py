@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, cast
+from urllib.parse import urlsplit
 
-import fsspec
-import fsspec.core
-
+from heterps.data.patience import reason
+from heterps.data.remote import RemoteStream
+from heterps.data.storage import Storage
 from heterps.errors import InputError
 
 SUFFIXES = (".parquet", ".tsv", ".txt", ".tsv.gz", ".txt.gz")
 _MAGIC = ("*", "?", "[")
+_BY_HOST = ("hdfs", "webhdfs", "viewfs")
+# What file systems call the mark of a content: HDFS, WebHDFS, S3, local disks.
+_VERSIONS = ("modification_time", "modificationTime", "ETag", "LastModified", "mtime")
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a data set; ``path`` is what its file system calls it."""
+    """A file of a data set; ``path`` is what its file system calls it, ``url`` what people do: the
+    path of a local file, the whole URL of any other. ``version`` changes with the content.
+    """
 
     file_system: Any
     path: str
     size_bytes: int
-
-    @property
-    def url(self) -> str:
-        """The path of a local file, the whole URL of any other."""
-        return self.path if self.is_local else str(self.file_system.unstrip_protocol(self.path))
+    url: str
+    version: str = ""
+    storage: Storage = field(default_factory=Storage)
 
     @property
     def is_local(self) -> bool:
-        return "file" in _protocols(self.file_system)
+        return is_local(self.file_system)
 
     @property
     def suffix(self) -> str:
@@ -39,16 +43,43 @@ class SourceFile:
         return max(known, key=len, default="")
 
     def open(self) -> IO[bytes]:
-        """Raises InputError."""
+        """Raises InputError, and so does reading from it."""
+        if not self.is_local:
+            return cast(IO[bytes], RemoteStream(self.read_range, self.size_bytes))
         try:
             opened: IO[bytes] = self.file_system.open(self.path, "rb")
         except OSError as error:
             raise InputError(self.url, f"cannot be read ({reason(error)})") from None
         return opened
 
+    def read_range(self, start: int, stop: int) -> bytes:
+        """Bytes ``start`` up to ``stop``: from the cache, or with patience from where they are.
+        Raises InputError.
+        """
+        cache = self.storage.cache
+        found = cache.get(self.url, self.version, start, stop) if cache else None
+        if found is not None:
+            return found
+        try:
+            found = self.storage.patience.persist(lambda: self._fetch(start, stop), self.url)
+        except OSError as error:
+            raise InputError(self.url, f"cannot be read ({reason(error)})") from None
+        if len(found) != stop - start:
+            problem = f"ends at byte {start + len(found)}, expected {self.size_bytes}"
+            raise InputError(self.url, f"{problem}: has it changed?")
+        if cache:
+            cache.put(self.url, self.version, start, found)
+        return found
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        return bytes(self.file_system.cat_file(self.path, start=start, end=stop))
+
 
 def find_files(
-    patterns: Sequence[str], field: str = "data.train", base: str = ""
+    patterns: Sequence[str],
+    field: str = "data.train",
+    base: str = "",
+    storage: Storage | None = None,
 ) -> list[SourceFile]:
     """The files that paths, patterns, folders or URLs name: sorted, each once.
 
@@ -57,27 +88,36 @@ def find_files(
     """
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
-        for file in _matches(pattern, field, base):
+        for file in _matches(pattern, field, base, storage or Storage()):
             found[file.url] = file
     return [found[url] for url in sorted(found)]
 
 
-def _matches(pattern: str, field: str, base: str) -> list[SourceFile]:
+def _matches(pattern: str, field: str, base: str, storage: Storage) -> list[SourceFile]:
     relative = "://" not in pattern and not pattern.startswith("/")
     location = f"{base.rstrip('/')}/{pattern}" if base and relative else pattern
     try:
-        file_system, path = fsspec.core.url_to_fs(location)
-        files = _listed(file_system, path)
+        file_system, path = storage.file_system(location)
+        entries = _with_patience(storage, file_system, path, location)
     except (ValueError, ImportError) as error:  # an unknown protocol, or one without its package
         raise InputError(field, f"'{pattern}' cannot be opened ({reason(error)})") from None
     except OSError as error:
         raise InputError(field, f"'{pattern}' cannot be read ({reason(error)})") from None
-    if not files:
+    if not entries:
         raise InputError(field, f"nothing matches '{pattern}': {_advice(file_system, path)}")
-    return files
+    return [_file(file_system, entry, location, storage) for entry in entries]
 
 
-def _listed(file_system: Any, path: str) -> list[SourceFile]:
+def _with_patience(
+    storage: Storage, file_system: Any, path: str, location: str
+) -> list[dict[str, Any]]:
+    if is_local(file_system):
+        return _listed(file_system, path)
+    file_system.invalidate_cache()  # what was there the last time
+    return storage.patience.persist(lambda: _listed(file_system, path), location)
+
+
+def _listed(file_system: Any, path: str) -> list[dict[str, Any]]:
     if any(sign in path for sign in _MAGIC) and not file_system.exists(path):
         entries = file_system.glob(path, detail=True).values()
     elif file_system.isdir(path):
@@ -86,11 +126,26 @@ def _listed(file_system: Any, path: str) -> list[SourceFile]:
         entries = [file_system.info(path)]
     else:
         entries = []
-    return [
-        SourceFile(file_system, entry["name"], int(entry["size"] or 0))
-        for entry in entries
-        if entry["type"] != "directory"
-    ]
+    return [entry for entry in entries if entry["type"] != "directory"]
+
+
+def _file(
+    file_system: Any, entry: Mapping[str, Any], location: str, storage: Storage
+) -> SourceFile:
+    size = int(entry["size"] or 0)
+    stamps = [str(entry[name]) for name in _VERSIONS if entry.get(name) is not None]
+    version = "-".join([str(size), *stamps])
+    url = _url(file_system, entry["name"], location)
+    return SourceFile(file_system, entry["name"], size, url, version, storage)
+
+
+def _url(file_system: Any, path: str, location: str) -> str:
+    if is_local(file_system):
+        return path
+    parts = urlsplit(location)
+    if parts.scheme in _BY_HOST:  # whose file systems may leave out where they are
+        return f"{parts.scheme}://{parts.netloc}{path}"
+    return str(file_system.unstrip_protocol(path))
 
 
 def _visible(path: str) -> bool:
@@ -104,12 +159,6 @@ def _advice(file_system: Any, path: str) -> str:
     return "check the path, and that relative ones start from the job file"
 
 
-def _protocols(file_system: Any) -> tuple[str, ...]:
+def is_local(file_system: Any) -> bool:
     named = file_system.protocol
-    return (named,) if isinstance(named, str) else tuple(named)
-
-
-def reason(error: BaseException) -> str:
-    """What went wrong, in one line."""
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split())[:200]
+    return "file" in ((named,) if isinstance(named, str) else named)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from heterps.data.categories import is_text
-from heterps.data.source import reason
+from heterps.data.patience import reason
 from heterps.errors import InputError
 
 Progress = Callable[[int, int], None]  # done, of how many

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
-from heterps.job.fields import Flag, Record, Text, one_of, refuse, shown
+from heterps.job.fields import Amount, Flag, Record, Text, one_of, refuse, shown
 
 # Names that a batch gives to other tensors than slots.
 RESERVED = ("dense", "label", "weight", "x", "loss", "prediction")
@@ -53,6 +53,32 @@ class SparseSlot(Record):
     pooling: Annotated[Literal["sum", "mean", "none"], one_of("sum", "mean", "none")] = "sum"
 
 
+# Parts of the names of options that hold secrets, which would end up in the run folder.
+_SECRET = ("secret", "password", "passwd", "token", "credential", "private")
+
+
+def _without_secrets(storage: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    for protocol, options in storage.items():
+        for at in _secrets(options):
+            problem = "is a secret, and job files are copied into run folders"
+            raise refuse(f"{problem}: give it by the environment or a profile", protocol, *at)
+    return storage
+
+
+def _secrets(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from ((name, *inner) for inner in _secrets(value))
+        elif name.lower() == "key" or any(part in name.lower() for part in _SECRET):
+            yield (name,)
+
+
+def _more_than_nothing(value: float) -> float:
+    if value <= 0:
+        raise refuse(f"expected more than 0, got {shown(value)}")
+    return value
+
+
 def _slot(value: object) -> object:
     if isinstance(value, str) or not isinstance(value, Mapping | SparseSlot):
         return {"name": value}
@@ -78,9 +104,17 @@ def _sparse(slots: tuple[SparseSlot, ...]) -> tuple[SparseSlot, ...]:
     return slots
 
 
+class CacheSpec(Record):
+    """A folder on a fast local disk for what is read of remote files, at most ``gib`` of it."""
+
+    path: Text
+    gib: Annotated[Amount, AfterValidator(_more_than_nothing)] = 10.0
+
+
 class DataSpec(Record):
     """``train`` and ``validation`` are paths, patterns or lists of them; a number for
-    ``validation`` is the share of the training samples that is set aside for it.
+    ``validation`` is the share of the training samples that is set aside for it. ``storage`` holds
+    options of file systems, by protocol.
     """
 
     train: Annotated[tuple[str, ...], BeforeValidator(_paths)]
@@ -94,6 +128,10 @@ class DataSpec(Record):
         tuple[Annotated[SparseSlot, BeforeValidator(_slot)], ...], AfterValidator(_sparse)
     ] = ()
     transform: Annotated[Literal["log1p", "none"], one_of("log1p", "none")] = "log1p"
+    storage: Annotated[dict[str, dict[str, Any]], AfterValidator(_without_secrets)] = Field(
+        default_factory=dict
+    )
+    cache: CacheSpec | None = None
 
     def model_post_init(self, _context: Any) -> None:
         if not self.dense and not self.sparse:

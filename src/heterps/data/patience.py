@@ -1,0 +1,106 @@
+"""Trying again, where files are on other machines: servers go, and come back."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from heterps.errors import HeterPSError, InputError
+
+T = TypeVar("T")
+
+# What another attempt would say as well.
+_DEFINITE = (
+    FileNotFoundError,
+    PermissionError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    ImportError,
+    TypeError,
+    HeterPSError,
+)
+
+
+class Ahead(Generic[T]):
+    """Work under way in a thread of its own. The end of the process waits for it a moment."""
+
+    def __init__(self, action: Callable[[], T]) -> None:
+        self._action = action
+        self._made: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="ahead", daemon=True)
+        _under_way.add(self._thread)
+        self._thread.start()
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Waits. Raises what the work raised, or TimeoutError."""
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise TimeoutError(f"no answer in {timeout_s:g} s")
+        if self._error is not None:
+            raise self._error
+        return self._made[0]
+
+    def _run(self) -> None:
+        try:
+            self._made.append(self._action())
+        except Exception as error:  # noqa: BLE001 - it reaches whoever asks for the result
+            self._error = error
+        finally:
+            _under_way.discard(self._thread)
+
+
+_under_way: set[threading.Thread] = set()
+_ending = threading.Event()
+_LAST_PATIENCE_S = 10.0
+
+
+@atexit.register
+def _settle() -> None:
+    """A thread that comes back from native code into an interpreter that has gone aborts it."""
+    _ending.set()
+    deadline = time.monotonic() + _LAST_PATIENCE_S
+    for thread in list(_under_way):
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+@dataclass(frozen=True)
+class Patience:
+    """``total_s`` is how long to try, ``attempt_s`` how long to wait for one answer; between two
+    attempts lie ``first_s``, twice that, and so on up to ``most_s``.
+    """
+
+    total_s: float = 120.0
+    attempt_s: float = 30.0
+    first_s: float = 0.1
+    most_s: float = 5.0
+
+    def persist(self, action: Callable[[], T], url: str) -> T:
+        """What ``action`` gives, which may be tried several times and has to stand that. Raises
+        OSError at once for what will not change, such as a missing file, and InputError with the
+        URL when patience ends.
+        """
+        began, pause = time.monotonic(), self.first_s
+        while True:
+            try:
+                return Ahead(action).result(self.attempt_s)
+            except _DEFINITE:
+                raise
+            except Exception as error:  # noqa: BLE001 - every client has errors of its own
+                waited = time.monotonic() - began
+                if waited + pause > self.total_s or _ending.is_set():
+                    problem = f"cannot be reached, tried for {waited:.0f} s ({reason(error)})"
+                    raise InputError(url, f"{problem}: are its servers up?") from None
+            _ending.wait(pause)
+            pause = min(2 * pause, self.most_s)
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())[:200]

@@ -1,0 +1,55 @@
+"""How the files of a data set are reached: options of their file systems, patience, a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import fsspec.core
+
+from heterps.data.patience import Patience
+from heterps.data.range_cache import RangeCache
+from heterps.errors import MissingExtraError
+from heterps.job.data import DataSpec
+
+# What the file systems of a protocol are made of, and the extra that brings it.
+_EXTRAS = {
+    "hdfs": ("hdfs_native", "hdfs"),
+    "viewfs": ("hdfs_native", "hdfs"),
+    "webhdfs": ("requests", "hdfs"),
+    "s3": ("s3fs", "s3"),
+    "s3a": ("s3fs", "s3"),
+}
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Storage:
+    """``options`` are keyword arguments of fsspec's file systems, by protocol."""
+
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cache: RangeCache | None = None
+    patience: Patience = field(default_factory=Patience)
+
+    @classmethod
+    def of(cls, spec: DataSpec, base: str = "") -> Storage:
+        """What a job says. Raises InputError for a cache that cannot be."""
+        cache = None
+        if spec.cache is not None:
+            cache = RangeCache(Path(base, spec.cache.path), int(spec.cache.gib * _GIB))
+        return cls(spec.storage, cache)
+
+    def file_system(self, location: str) -> tuple[Any, str]:
+        """The file system of a path or URL, and what it calls it. Raises MissingExtraError, and
+        ValueError or ImportError for a protocol that nobody knows.
+        """
+        protocol = location.partition("://")[0] if "://" in location else "file"
+        needed = _EXTRAS.get(protocol)
+        if needed is not None and find_spec(needed[0]) is None:
+            raise MissingExtraError(f"{protocol}://", needed[1])
+        file_system, path = fsspec.core.url_to_fs(location, **self.options.get(protocol, {}))
+        return file_system, path

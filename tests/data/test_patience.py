@@ -1,0 +1,56 @@
+import threading
+
+import pytest
+
+from heterps.data.patience import Ahead, Patience
+from heterps.errors import InputError
+
+QUICK = Patience(total_s=0.2, attempt_s=0.05, first_s=0.01, most_s=0.02)
+
+
+def failing(times: int, error: Exception):
+    left = [error] * times
+
+    def action() -> str:
+        if left:
+            raise left.pop()
+        return "there"
+
+    return action
+
+
+@pytest.mark.parametrize("error", [RuntimeError("DataNode"), OSError(5, "503"), TimeoutError()])
+def test_what_fails_for_a_while_is_tried_again(error: Exception):
+    assert Patience(first_s=0.01).persist(failing(3, error), "hdfs://h/a") == "there"
+
+
+@pytest.mark.parametrize("kind", [FileNotFoundError, PermissionError])
+def test_what_will_not_change_is_raised_at_once(kind: type[OSError]):
+    action = failing(1, kind("no"))
+    with pytest.raises(kind):
+        Patience().persist(action, "hdfs://h/a")
+    assert action() == "there"  # it was tried once
+
+
+def test_the_end_of_patience_names_the_file_and_the_cause():
+    with pytest.raises(InputError, match=r"^hdfs://h/a: cannot be reached, tried .*\(no node\)"):
+        QUICK.persist(failing(1000, RuntimeError("no\nnode")), "hdfs://h/a")
+
+
+def test_an_answer_that_does_not_come_is_given_up():
+    never, answers = threading.Event(), []
+
+    def action() -> str:
+        answers.append(1)
+        if len(answers) == 1:
+            never.wait()
+        return "there"
+
+    assert Patience(attempt_s=0.2, first_s=0.01).persist(action, "hdfs://h/a") == "there"
+    never.set()
+
+
+def test_work_ahead_gives_its_result_or_its_error():
+    assert Ahead(lambda: 7).result() == 7
+    with pytest.raises(ValueError, match="no"):
+        Ahead(failing(1, ValueError("no"))).result()
