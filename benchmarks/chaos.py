@@ -170,7 +170,7 @@ def measure(kills: Sequence[Kill], events: Sequence[dict[str, Any]]) -> None:
             continue
         later = [event for event in mine if event["time"] >= noticed["time"]]
         if kill.role != COORDINATOR:
-            kill.detect_s = noticed["time"] - kill.at
+            kill.detect_s = noticed.get("noticed", noticed["time"]) - kill.at
         ready = _first(later, "ready")
         if ready is None:
             continue

@@ -110,11 +110,25 @@ def stop_all(children: Sequence[Child], grace_s: float) -> None:
 
 def is_stopped(pid: int) -> bool:
     """Whether a process is held by SIGSTOP or a debugger."""
+    return _state(Path(f"/proc/{pid}")) in ("T", "t")
+
+
+def wants_to_run(pid: int) -> bool:
+    """Whether a thread of a process has or waits for a processor, or waits for the disk: one that
+    is late, then, and not one that hangs."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+        states = [_state(task) for task in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
         return False
-    return state in ("T", "t")
+    return any(state in ("R", "D") for state in states)
+
+
+def _state(process: Path) -> str:
+    """Of a folder in /proc; nothing once it has gone."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def ending(code: int) -> str:

@@ -19,6 +19,7 @@ Kind = Literal["ended", "frozen", "stuck", "lost", "wrong"]
 Action = Literal["restart", "fewer", "give up"]
 
 FROZEN_S = 4.0  # without a sign of life
+STARVED_S = 20.0  # the same of one that waits for a processor or the disk
 STUCK_S = 10.0  # without progress, at the least
 STUCK_BATCHES = 10  # and so many times the predicted time of a batch
 UNIT_LOST = 3  # failures of one worker in a row, after which its unit counts as lost

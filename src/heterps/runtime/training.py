@@ -221,6 +221,7 @@ class _Run:
             step=self.step,
             process=process,
             how=kind,
+            noticed=self._generation.noticed_at if self._generation else None,
             problem=str(error),
             action=decision.action,
             why=decision.why,

@@ -2,7 +2,8 @@
 
 ```text
  ended     its exit is seen at the next look
- frozen    a worker sends no beats, a server answers no pings, or the system says it is stopped
+ frozen    a worker sends no beats, a server answers no pings, or the system says it is stopped;
+           one that waits for a processor or the disk is given more time
  stuck     beats carry a count of what was done, and no worker's grows
 ```
 """
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -19,11 +20,12 @@ from heterps.processes import ending
 from heterps.ps.calls import Joint
 from heterps.ps.client import Client
 from heterps.runtime.engines.base import Handle
-from heterps.runtime.failure import FROZEN_S
+from heterps.runtime.failure import FROZEN_S, STARVED_S
 
 _PING_EVERY_S = 1.0
 _STARTING_S = 20.0  # while libraries load, beats may be late
 _LOOK_EVERY_S = 0.25
+_OWN_PAUSE_S = 1.0  # between two looks: then it is this process that was late
 
 
 class Beat(NamedTuple):
@@ -37,7 +39,8 @@ class Beat(NamedTuple):
 class Watch:
     """The workers by number, and the servers by shard; ``client`` is set once servers answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.workers: list[Handle] = []
         self.servers: list[Handle] = []
         self.client: Client | None = None
@@ -46,11 +49,11 @@ class Watch:
         self._stopped: dict[str, float] = {}  # since when
         self._silence_s = _STARTING_S
         self._progressed = 0.0  # when any worker last got on
-        self._next_look = 0.0
+        self._next_look = self._looked = 0.0
 
     def heard(self, worker: int, progress: int) -> None:
         """A beat has come."""
-        now, last = time.monotonic(), self.beats.get(worker)
+        now, last = self._clock(), self.beats.get(worker)
         if last is None or progress != last.progress:
             self._progressed = now
         progressed = last.progressed if last and last.progress == progress else now
@@ -59,11 +62,11 @@ class Watch:
     def begin_work(self) -> None:
         """Progress is expected from now on."""
         self._silence_s = FROZEN_S
-        self._progressed = time.monotonic()
+        self._progressed = self._clock()
 
     def expect_progress(self, within_s: float) -> None:
         """Raises when no worker has got on for so long."""
-        silent = time.monotonic() - self._progressed
+        silent = self._clock() - self._progressed
         if silent > within_s:
             late = min(self.beats, key=lambda worker: self.beats[worker].progressed)
             problem = f"makes no progress, nor does any other, for {silent:.0f} s"
@@ -74,16 +77,25 @@ class Watch:
         for handle in self._all():
             if handle.poll() is not None:
                 raise _ended(handle)
-        now = time.monotonic()
+        now = self._clock()
         if now < self._next_look:
             return
+        self._forgive(now)
         self._next_look = now + _LOOK_EVERY_S
         self._look_for_stopped(now)
         for worker, beat in self.beats.items():
-            if now - beat.heard > self._silence_s:
+            if _frozen_by_now(self.workers[worker], now - beat.heard, self._silence_s):
                 raise _frozen(self.workers[worker], now - beat.heard)
         if self.client is not None:
             self._ping(self.client, now)
+
+    def _forgive(self, now: float) -> None:
+        """What this process did not hear because it did not get to run counts for nobody."""
+        late = now - self._looked - _OWN_PAUSE_S
+        if self._looked and late > 0:
+            shifted = {n: beat._replace(heard=beat.heard + late) for n, beat in self.beats.items()}
+            self.beats.update(shifted)
+        self._looked = now
 
     def cause(self) -> ProcessError | None:
         """A process whose end or stop nobody else's failure explains, if there is one."""
@@ -113,24 +125,35 @@ class Watch:
     def _ping(self, client: Client, now: float) -> None:
         for shard, handle in enumerate(self.servers):
             ping = self._pings.get(shard)
-            if ping is not None and ping.asked.done():
+            since = now  # when the first of those was sent that had no answer
+            if ping is not None:
+                if not ping.asked.done():
+                    continue
                 if ping.asked.exception() is not None:
-                    raise _frozen(handle, now - ping.at)
-                if now - ping.at >= _PING_EVERY_S:
-                    ping = None
-            if ping is None:
-                self._pings[shard] = _Ping(now, _asked(client, shard))
+                    since = ping.since
+                    if _frozen_by_now(handle, now - since, 0.0):
+                        raise _frozen(handle, now - since)
+                elif now - ping.at < _PING_EVERY_S:
+                    continue
+            self._pings[shard] = _Ping(now, _asked(client, shard), since)
 
 
 class _Ping(NamedTuple):
     at: float
     asked: Future[list[Any]]
+    since: float
 
 
 def _asked(client: Client, shard: int) -> Future[list[Any]]:
     joint = Joint(1, lambda results: results)
     client.call(shard, "ping", {}, joint.part(0, lambda reply: None), timeout_s=FROZEN_S)
     return joint.future
+
+
+def _frozen_by_now(handle: Handle, silent_s: float, within_s: float) -> bool:
+    if silent_s <= within_s:
+        return False
+    return silent_s > STARVED_S or not handle.wants_to_run()
 
 
 def _ended(handle: Handle) -> ProcessError:

@@ -75,6 +75,11 @@ class Handle(ABC):
         """Whether the system says that it is held, as by SIGSTOP; not, where that is not known."""
         return False
 
+    def wants_to_run(self) -> bool:
+        """Whether the system says that it would run if it could: others have the processors, or it
+        waits for the disk. Not, where that is not known."""
+        return False
+
     @abstractmethod
     def last_words(self, lines: int = 3) -> str:
         """The end of what it wrote to its output, in one line."""

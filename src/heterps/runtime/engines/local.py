@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 
 from heterps.errors import InputError, ProcessError
-from heterps.processes import Child, is_stopped, stop_all
+from heterps.processes import Child, is_stopped, stop_all, wants_to_run
 from heterps.runtime.engines.base import GRACE_S, Engine, Handle, ProcessSpec
 from heterps.wire.segments import remove_segments_of
 
@@ -44,6 +44,9 @@ class LocalHandle(Handle):
 
     def stopped(self) -> bool:
         return is_stopped(self.pid)
+
+    def wants_to_run(self) -> bool:
+        return wants_to_run(self.pid)
 
     def last_words(self, lines: int = 3) -> str:
         return self.child.last_words(lines)
