@@ -10,14 +10,16 @@ import importlib
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import heterps.ps.server  # noqa: F401 - what the processes need, imported where they fork from
 from heterps.errors import ProcessError
-from heterps.processes import is_stopped
+from heterps.processes import is_stopped, wants_to_run
 from heterps.ps import processes as servers
 from heterps.runtime import worker
 from heterps.runtime.engines.base import GRACE_S, Engine, Handle, ProcessSpec
@@ -66,6 +68,9 @@ class ForkedHandle(Handle):
     def stopped(self) -> bool:
         return is_stopped(self.pid)
 
+    def wants_to_run(self) -> bool:
+        return wants_to_run(self.pid)
+
     def ask_to_end(self) -> None:
         self._process.terminate()
 
@@ -82,12 +87,17 @@ class ForkEngine(Engine):
         self.handles: list[ForkedHandle] = []
 
     def start(self, spec: ProcessSpec) -> ForkedHandle:
+        return self.start_after(spec)
+
+    def start_after(self, spec: ProcessSpec, *first: Any) -> ForkedHandle:
+        """``first``, if there is one: a function that the process calls before anything else, and
+        what it is called with."""
         log = self._folder / "logs" / f"{spec.name}.log"
         log.parent.mkdir(exist_ok=True)
         log.touch()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
-        arguments = (spec.module, spec.arguments, str(log), spec.variables())
+        arguments = (spec.module, spec.arguments, str(log), spec.variables(), first)
         process = context.Process(target=_run, args=arguments, daemon=True)
         process.start()
         self.handles.append(ForkedHandle(spec, process, log))
@@ -101,10 +111,27 @@ class ForkEngine(Engine):
             handle.end_by(deadline)
 
 
-def _run(module: str, arguments: tuple[str, ...], log: str, environment: Mapping[str, str]) -> None:
+def _run(
+    module: str,
+    arguments: tuple[str, ...],
+    log: str,
+    environment: Mapping[str, str],
+    first: tuple[Any, ...],
+) -> None:
     os.setsid()
+    if first:
+        first[0](*first[1:])
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(output, stream)
     os.environ.update(environment)
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     sys.exit(MAINS[module](arguments))
+
+
+def _end_with_parent() -> None:
+    """However it ends: a killed pytest leaves nothing behind."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
