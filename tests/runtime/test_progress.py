@@ -5,6 +5,7 @@ import pytest
 from heterps.data.lane_plan import LanePlan
 from heterps.runtime.layout import Layout, StageLayout
 from heterps.runtime.meter import BUSY
+from heterps.runtime.metrics import LossCounts
 from heterps.runtime.progress import Progress
 
 STAGES = (StageLayout(0, 0, "cpu", 2), StageLayout(1, 1, "cpu", 1))
@@ -111,3 +112,17 @@ def test_what_a_batch_takes_is_measured_once_all_workers_are_warm(progress):
             progress.heard(worker, said() | {"meter": meter})
     for stage in progress.measured():
         assert (stage.batches, stage.batch_s, stage.forward_s) == (4.0, 0.5, 0.25)
+
+
+def test_progressive_metrics_go_on_where_a_snapshot_had_them(progress, clock):
+    layout = Layout(STAGES, LanePlan(9, 3, 2, 2), None, 6, 0, {})
+    counts = LossCounts()
+    counts.add(0.5, 3)
+    progress.heard(2, said() | {"counts": counts.pack()})
+    later = Progress(layout, None, 10, 3600.0, clock)
+    later.go_on_from(progress.recent())
+    later.heard(2, said() | {"counts": counts.pack()})
+    assert later.status().metrics == {"loss": 0.5}
+    other = Progress(layout, "binary", 10, 3600.0, clock)
+    other.go_on_from(progress.recent())
+    assert math.isnan(other.status().metrics["auc"])

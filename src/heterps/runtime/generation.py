@@ -23,7 +23,7 @@ from heterps.runtime.prepare import Setup
 from heterps.runtime.progress import Progress, Status
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
 from heterps.runtime.scaling import Estimate
-from heterps.runtime.snapshot import RunSnapshot
+from heterps.runtime.snapshot import RECENT, RunSnapshot
 from heterps.runtime.snapshot_taker import SnapshotTaker
 from heterps.runtime.standing import Standing
 from heterps.runtime.stop import Stop, StoppedError
@@ -122,7 +122,9 @@ class Generation:
         client, tables = coordinator.client, list(self._setup.chain.tables)
         if start is not None:
             coordinator.while_watching(lambda: client.load(start.tables))
-            coordinator.load(start.state())
+            state = start.state()
+            self.progress.go_on_from(state.pop(RECENT, None))
+            coordinator.load(state)
             return
         own = self._setup.chain
         found = read_warm_start(self._setup.job, own.state_dict(), own.tables)
@@ -148,12 +150,15 @@ class Generation:
             if reached == self._layout.batches or self.standing.stopped_early:
                 return
             if self._stop.asked:
-                self.snapshots.take(self.standing)
+                self._take_snapshot()
                 self.snapshots.finish()
                 raise StoppedError
             if self._units_are_lost or self.snapshots.due(reached):
-                self.snapshots.take(self.standing)
+                self._take_snapshot()
                 self._replan_if_it_pays()
+
+    def _take_snapshot(self) -> None:
+        self.snapshots.take(self.standing, {RECENT: self.progress.recent()})
 
     @property
     def _units_are_lost(self) -> bool:

@@ -9,6 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgpack
+import torch
+from torch import Tensor
+
 from heterps.planning.measured import MeasuredStage
 from heterps.runtime.layout import Layout, micro_batch, micro_batches_of
 from heterps.runtime.meter import BACKWARD, BUSY, FORWARD
@@ -54,6 +58,16 @@ class _Recent:
 
     def values(self) -> dict[str, float]:
         return _merged(list(self.parts), self).values()
+
+    def pack(self) -> bytes:
+        packed: bytes = msgpack.packb(_merged(list(self.parts), self).pack())
+        return packed
+
+    def load(self, packed: bytes) -> None:
+        """Of the same task; another's says nothing here."""
+        fields = msgpack.unpackb(packed)
+        if fields["task"] == self.task:
+            self.parts = deque([unpack_counts(fields)])
 
 
 def _merged(parts: list[Counts], like: _Recent) -> Counts:
@@ -112,6 +126,15 @@ class Progress:
             batch = self._layout.train.batch_of(number)
             self._waiting.setdefault(batch, {})[number] = loss
         self._finish_batches()
+
+    def recent(self) -> Tensor:
+        """What progressive metrics are made of, as bytes, for a snapshot."""
+        return torch.frombuffer(bytearray(self._recent.pack()), dtype=torch.uint8)
+
+    def go_on_from(self, recent: Tensor | None) -> None:
+        """Takes over what a snapshot had of it."""
+        if recent is not None:
+            self._recent.load(recent.numpy().tobytes())
 
     def begin(self, batch: int) -> None:
         """A segment starts: time that was spent otherwise does not count for the pace."""

@@ -2,10 +2,10 @@
 
 ```text
 RUN/snapshots/step-00001200/
-    dense.safetensors   weights by layer, and the optimizer's state of each
+    dense.safetensors   weights by layer, the optimizer's state of each, and metrics so far
     tables/             the rows of the parameter servers, by bucket: all of them, or what
                         changed since the snapshot before
-    manifest.json       step, lanes, metrics so far, sizes and checksums; written last
+    manifest.json       step, lanes, metrics of validations, sizes and checksums; written last
 ```
 """
 
@@ -27,6 +27,7 @@ from heterps.ps.snapshots import open_snapshot
 from heterps.runtime.saved_model import TABLES, load_dense, read_manifest, save_dense, saving
 
 SNAPSHOTS = "snapshots"
+RECENT = "progress/recent"  # among the weights: what progressive metrics are made of
 _PREFIX = "step-"
 MOST_DELTAS = 24
 DELTA_ROWS = 4  # times those of their base: what a run that goes on may have to read

@@ -60,13 +60,14 @@ class SnapshotTaker:
         by_step = self._own.every is not None and step % self._own.every == 0
         return by_step or self.late
 
-    def take(self, standing: Standing) -> None:
-        """Returns when every process holds on to what it has, which they do for one at a time."""
+    def take(self, standing: Standing, more: Mapping[str, Tensor] | None = None) -> None:
+        """Returns when every process holds on to what it has, which they do for one at a time.
+        ``more`` goes with the weights."""
         began = time.monotonic()
         self.finish()
         step, coordinator = standing.step, self._coordinator
         base = self._base(step)
-        state = coordinator.state()
+        state = {**coordinator.state(), **(more or {})}
         coordinator.while_watching(lambda: coordinator.client.capture(delta_of=base))
         about = self._about(standing)
         self._taken_at = time.monotonic()
