@@ -9,6 +9,7 @@ from typing import Any
 
 from heterps import api
 from heterps.cli.compare import Comparison, compare
+from heterps.cli.profile import ensure_profile
 from heterps.cli.progress import Interrupt, ProgressBar
 from heterps.errors import HeterPSError, InputError
 from heterps.planning.explain import Explanation, explain
@@ -62,6 +63,8 @@ class Answer:
 
 def answer(file: Path, request: Request, interrupt: Interrupt) -> Answer:
     """Raises HeterPSError."""
+    if not request.problem_files:
+        ensure_profile(file, [])
     problem, seed = api.read_problem(file, job=False if request.problem_files else None)
     seed = seed if request.seed is None else request.seed
     comparison = None

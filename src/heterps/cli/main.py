@@ -14,6 +14,7 @@ from heterps.cli.evaluate import evaluate_command
 from heterps.cli.init import init_command
 from heterps.cli.plan import plan_command
 from heterps.cli.predict import predict_command
+from heterps.cli.profile import profile_command
 from heterps.cli.ps import ps_commands
 from heterps.cli.report import report_command
 from heterps.cli.resume import resume_command
@@ -58,6 +59,7 @@ def root(
 
 
 init_command(app)
+profile_command(app)
 plan_command(app)
 simulate_command(app)
 train_command(app)

@@ -50,7 +50,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
 ) -> None:
     """Train a model as planned: data, parameter servers, stages of workers."""
-    setup = _prepared(job, plan, changes or [], method)
+    setup = _prepared(job, plan, changes or [], method, dry_run)
     if dry_run:
         _show_dry_run(setup, str(job), as_json)
         return
@@ -82,12 +82,17 @@ def run_and_show(
         print_result(setup, result)
 
 
-def _prepared(job: Path, plan: Path | None, changes: list[str], method: str) -> Setup:
+def _prepared(
+    job: Path, plan: Path | None, changes: list[str], method: str, dry_run: bool
+) -> Setup:
+    from heterps.cli.profile import ensure_profile
     from heterps.errors import InputError
     from heterps.job.load import load_job, read_document
     from heterps.runtime.prepare import prepare
 
     document = None if plan is None else read_document(plan)
+    if plan is None and not dry_run:
+        ensure_profile(job, changes)
     loaded = load_job(job, changes)
     try:
         return prepare(loaded, document, method)

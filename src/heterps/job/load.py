@@ -18,7 +18,8 @@ _PARTS = ("cluster", "profile", "plan", "workload")
 
 
 def load_job(path: Path | str, changes: Sequence[str] = ()) -> Job:
-    """A job from YAML or JSON; its parts stand inline or are paths relative to the job file.
+    """A job from YAML or JSON; its parts stand inline or are paths relative to the job file. A
+    profile that it does not name may stand beside it.
 
     Each of ``changes`` is ``a.b=value`` and replaces or adds a field, the value being read as YAML.
     Raises InputError with the file and the field.
@@ -29,6 +30,8 @@ def load_job(path: Path | str, changes: Sequence[str] = ()) -> Job:
     for change in changed:
         if len(change.keys) == 1:  # such as another file for a part
             change.apply(document)
+    if "profile" not in document and beside(path).is_file():
+        document["profile"] = beside(path).name
     origin: dict[str, Path] = {}
     for part in _PARTS:
         if isinstance(document.get(part), str):
@@ -44,6 +47,11 @@ def load_job(path: Path | str, changes: Sequence[str] = ()) -> Job:
             raise InputError(f"--set {error.path}", error.problem) from None
         file = origin.get(error.path.partition(".")[0], path)
         raise InputError(f"{file}: {error.path}", error.problem) from None
+
+
+def beside(path: Path) -> Path:
+    """Where the profile of a job stands that names none: ``job.profile.json`` for ``job.yaml``."""
+    return path.with_name(f"{path.stem}.profile.json")
 
 
 def read_document(path: Path) -> dict[str, Any]:

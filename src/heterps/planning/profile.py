@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -53,10 +53,25 @@ def _checked(layers: tuple[LayerProfile, ...]) -> tuple[LayerProfile, ...]:
     return layers
 
 
+class TypeSource(Record):
+    """Where the figures of a type are from: ``units`` are the numbers of them that were run,
+    ``spread`` the relative deviation of what was timed, ``residual`` that of the fit over units.
+    Figures with the same ``key`` were measured under the same conditions."""
+
+    source: Text
+    key: Text | None = None
+    units: tuple[Positive, ...] = ()
+    spread: Amount | None = None
+    residual: Amount | None = None
+
+
 class Profile(Record):
-    """The layers of a model in order, measured at ``batch_size`` samples on one unit."""
+    """The layers of a model in order, measured at ``batch_size`` samples on one unit of each type,
+    or derived: ``source`` says which, and ``types`` for each of them."""
 
     model: AnyText = "model"
     batch_size: Positive
     layers: Annotated[tuple[LayerProfile, ...], AfterValidator(_checked)]
     source: Text | None = None
+    machine: dict[str, Any] = Field(default_factory=dict)
+    types: dict[str, TypeSource] = Field(default_factory=dict)

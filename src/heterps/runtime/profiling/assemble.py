@@ -1,0 +1,161 @@
+"""From what was measured to the figures of a profile. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heterps.job.resources import ResourceType
+from heterps.models.trace import LayerTrace
+from heterps.runtime.emulation import Clock, Emulation
+from heterps.runtime.profiling.exchange import CutTimes, RowTimes
+from heterps.runtime.profiling.fit import Fit, fit_parallel
+from heterps.runtime.profiling.layers import LayerTimes
+from heterps.runtime.profiling.observed import StageSeconds
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batch size at which times are taken, and how many of them make a batch."""
+
+    micro_batch_size: int
+    micro_batches: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What moves beside computing, the same for all types: rows by layer, cuts before layers, and
+    the reading of a micro-batch."""
+
+    rows: Mapping[str, RowTimes]
+    cuts: Sequence[CutTimes]
+    read_s: float
+
+
+@dataclass(frozen=True)
+class StageTotals:
+    """Of the whole model as one stage of a type, for a batch: ``fit`` over unit counts of what its
+    thread does, of which ``optimizer_s`` once a replica; ``sync_s`` waits for other replicas."""
+
+    fit: Fit
+    optimizer_s: float
+    sync_s: float
+
+
+def totals(trials: Mapping[int, StageSeconds], trial: Batches, job: Batches) -> StageTotals:
+    """From runs at several numbers of units, the first of them 1, whose batches may have had fewer
+    micro-batches than the job's have."""
+
+    def commit_s(units: int) -> float:
+        return trials[units].commit_s * trial.micro_batch_size * trial.micro_batches / units
+
+    size = job.micro_batch_size * job.micro_batches
+    optimizer_s = min(commit_s(units) for units in trials)
+    busy = {units: seen.work_s * size / units + optimizer_s for units, seen in trials.items()}
+    serial = optimizer_s / busy[1] if busy[1] else 0.0
+    most = max(trials)
+    return StageTotals(
+        fit_parallel(busy, otherwise=1 - serial), optimizer_s, commit_s(most) - optimizer_s
+    )
+
+
+def figures(
+    entry: ResourceType,
+    layers: Sequence[LayerTrace],
+    one: StageSeconds,
+    times: LayerTimes,
+    found: StageTotals,
+    moved: Moved,
+    batches: Batches,
+) -> list[dict[str, Any]]:
+    """The profile's figures of each layer on a type; ``one`` was seen on one unit."""
+    weights = _shares([0.0 if layer.table else layer.weight_bytes for layer in layers])
+    compute = _compute(layers, one, times, found, weights, moved, batches)
+    whole = sum(compute)
+    m = batches.micro_batches
+    serial_s = (1 - found.fit.parallel) * found.fit.seconds / m
+    stepping = min(serial_s, found.optimizer_s / m)
+    entries = []
+    for at, layer in enumerate(layers):
+        share = compute[at] / whole if whole else 0.0
+        serial = stepping * weights[at] + (serial_s - stepping) * share
+        comm = _comm(entry, moved.rows.get(layer.name), moved.read_s if at == 0 else 0.0)
+        cut = moved.cuts[at]
+        sending = (entry.slowdown or 1.0) * cut.send_s + cut.receive_s
+        entries.append(
+            {
+                "compute_s": compute[at],
+                "comm_s": comm.seconds,
+                "alpha": _clamped(1 - serial / compute[at]) if compute[at] else 1.0,
+                "beta": comm.parallel,
+                "transfer_s": link_s(entry, cut.moved_bytes) + sending,
+                "sync_s": found.sync_s * weights[at],
+            }
+        )
+    return entries
+
+
+def _compute(
+    layers: Sequence[LayerTrace],
+    one: StageSeconds,
+    times: LayerTimes,
+    found: StageTotals,
+    weights: Sequence[float],
+    moved: Moved,
+    batches: Batches,
+) -> list[float]:
+    """Seconds of each layer for a micro-batch: the stage's own, shared out."""
+    forward, backward = _shares(times.forward_s), _shares(times.backward_s)
+    asking = [
+        moved.rows[each.name].moved_bytes if each.name in moved.rows else 0 for each in layers
+    ]
+    rows = _shares(asking) if any(asking) else _at_ends(len(layers))
+    ends = _at_ends(len(layers))
+    size = batches.micro_batch_size
+    step = found.optimizer_s / batches.micro_batches
+    raw = [
+        size * (one.forward_s * forward[at] + one.backward_s * backward[at])
+        + size * ((one.ask_s + one.send_s) * rows[at] + one.loop_s * ends[at])
+        + step * weights[at]
+        for at in range(len(layers))
+    ]
+    whole = sum(raw)
+    scale = found.fit.seconds / batches.micro_batches / whole if whole else 1.0
+    return [seconds * scale for seconds in raw]
+
+
+def _comm(entry: ResourceType, rows: RowTimes | None, read_s: float) -> Fit:
+    """Rows of a layer and the reading: what the servers take is shared by all, the rest is the
+    unit's own."""
+    if rows is None:
+        return Fit(read_s, 1.0, None)
+    served = fit_parallel({units: taken / units for units, taken in rows.seconds.items()})
+    own = link_s(entry, rows.moved_bytes) + read_s
+    seconds = served.seconds + own
+    parallel = served.seconds * served.parallel + own
+    return Fit(seconds, _clamped(parallel / seconds) if seconds else 1.0, served.residual)
+
+
+def link_s(entry: ResourceType, size_bytes: float) -> float:
+    """How long the emulated link of a unit is taken by so many bytes."""
+    emulation = Emulation.of(entry, Clock(lambda: 0.0, lambda: 0.0, lambda seconds: None))
+    emulation.carry(size_bytes, lambda: None)
+    return emulation.carried_s
+
+
+def _shares(values: Sequence[float]) -> list[float]:
+    whole = sum(values)
+    return [value / whole if whole else 0.0 for value in values]
+
+
+def _at_ends(count: int) -> list[float]:
+    """Half of it each for the first and the last layer."""
+    shares = [0.0] * count
+    shares[0] += 0.5
+    shares[-1] += 0.5
+    return shares
+
+
+def _clamped(share: float) -> float:
+    return min(1.0, max(0.0, share))

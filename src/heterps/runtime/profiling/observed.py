@@ -1,0 +1,98 @@
+"""What a run's own figures say of its stages: read from its events, so of any run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from heterps.errors import InputError
+from heterps.events import read_events
+from heterps.runtime.meter import BACKWARD, COMMIT, FORWARD, PREPARE, SEND, WAIT
+
+_EVENTS = "events.jsonl"
+_WARM_UP = 0.25  # of the time of a run, which does not count
+_WORK = (FORWARD, BACKWARD, PREPARE, SEND)
+
+
+@dataclass(frozen=True)
+class StageSeconds:
+    """Seconds of one replica for each sample that it worked on. ``loop_s`` is what is neither work
+    nor waiting, ``link_s`` what its emulated link was taken for, and ``spread`` the relative
+    deviation of its work from second to second."""
+
+    forward_s: float
+    backward_s: float
+    ask_s: float
+    send_s: float
+    commit_s: float
+    loop_s: float
+    link_s: float
+    spread: float
+
+    @property
+    def work_s(self) -> float:
+        """Of the thread that computes, commits left out."""
+        return self.forward_s + self.backward_s + self.ask_s + self.send_s + self.loop_s
+
+
+def observe(folder: Path) -> list[StageSeconds]:
+    """Of each stage of a run, by its last generation. Raises InputError for a run that is too short
+    to say anything."""
+    events = list(read_events(folder / _EVENTS))
+    starts = [at for at, event in enumerate(events) if event["kind"] == "ready"]
+    told = [
+        event["stages"]
+        for event in events[starts[-1] if starts else 0 :]
+        if event["kind"] == "progress" and event["stages"] and all(event["stages"])
+    ]
+    if told and "samples" not in told[0][0]:
+        raise InputError(str(folder), "was made by an earlier version: its events lack samples")
+    stages = len(told[0]) if told else 0
+    found = [_stage([each[stage] for each in told]) for stage in range(stages)]
+    if not found or None in found:
+        raise InputError(str(folder), "is too short: let it run for some seconds")
+    return [stage for stage in found if stage is not None]
+
+
+def _stage(told: Sequence[Mapping[str, Any]]) -> StageSeconds | None:
+    """From sums so far, each of which is the mean over the replicas."""
+    until = told[-1]["wall_s"]
+    begun = min(each["wall_s"] for each in told)
+    late = [each for each in told if each["wall_s"] >= begun + _WARM_UP * (until - begun)]
+    kept = _growing(late) if len(_growing(late)) > 1 else _growing(told)
+    if len(kept) < 2:
+        return None
+    first, last = kept[0], kept[-1]
+    samples = last["samples"] - first["samples"]
+    mean = {name: (last[name] - first[name]) / samples for name in last if name in first}
+    work = {name: _typical(kept, name) for name in _WORK}
+    known = sum(mean[name] for name in (*_WORK, COMMIT, WAIT))
+    sums = [sum(_per_sample(a, b, name) for name in _WORK) for a, b in pairwise(kept)]
+    spread = statistics.stdev(sums) / statistics.mean(sums) if len(sums) > 1 else 0.0
+    return StageSeconds(
+        work[FORWARD],
+        work[BACKWARD],
+        work[PREPARE],
+        work[SEND],
+        mean[COMMIT],
+        max(0.0, mean["wall_s"] - known),
+        mean.get("link_s", 0.0),
+        spread,
+    )
+
+
+def _growing(told: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [told[0], *(b for a, b in pairwise(told) if b["samples"] > a["samples"])]
+
+
+def _typical(told: Sequence[Mapping[str, Any]], name: str) -> float:
+    """The median from one look to the next: others on the machine count less."""
+    return statistics.median(_per_sample(a, b, name) for a, b in pairwise(told))
+
+
+def _per_sample(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> float:
+    return float((after[name] - before[name]) / (after["samples"] - before["samples"]))

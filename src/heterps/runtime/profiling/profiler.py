@@ -1,0 +1,210 @@
+"""Measures a job's model on every resource type at hand, and derives the rest from published
+figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from heterps.errors import InputError
+from heterps.job.resources import Cluster, ResourceType
+from heterps.job.spec import Job
+from heterps.planning.profile import Profile
+from heterps.planning.roofline import SOURCE as ROOFLINE
+from heterps.planning.roofline import roofline_profile
+from heterps.runtime.building import build_model
+from heterps.runtime.emulation import Demand
+from heterps.runtime.engines.local import LocalEngine
+from heterps.runtime.prepare import prepare
+from heterps.runtime.profiling.assemble import Batches, Moved, figures, totals
+from heterps.runtime.profiling.cache import machine, measured_key
+from heterps.runtime.profiling.exchange import Batch, read_batches, time_cuts, time_rows
+from heterps.runtime.profiling.layers import LayerTimes, time_layers
+from heterps.runtime.profiling.observed import StageSeconds
+from heterps.runtime.profiling.trial import MakeEngine, bare, run_trial, whole_model
+
+MEASURED = "measured"
+_MOST_UNITS = 4
+_TRIAL_S, _LEAST_BATCHES = 6.0, 5
+_TRIAL_MICRO_BATCHES = 12
+
+Report = Callable[[float, str], None]  # the share that is done, and what comes next
+
+
+@dataclass(frozen=True)
+class TypeFigures:
+    """Of one type: a figure for each layer, and where they are from."""
+
+    layers: list[dict[str, Any]]
+    about: dict[str, Any]
+
+
+def measure_profile(
+    job: Job,
+    report: Report = lambda share, note: None,
+    make_engine: MakeEngine = LocalEngine,
+    *,
+    known: Profile | None = None,
+) -> Profile:
+    """The profile of a job. Types of ``known`` that were measured under the same conditions are
+    taken from it. Raises InputError for a type that is neither at hand nor in the catalogue."""
+    types = {entry.name: entry for entry in job.cluster.types if entry.limit > 0}
+    for index, entry in enumerate(job.cluster.types):
+        if entry.name in types and not at_hand(entry) and entry.hardware is None:
+            problem = f"this machine has no {entry.device}, and the type no hardware to go by"
+            fix = "name its entry of the catalogue with 'catalog', or set its limit to 0"
+            raise InputError(f"cluster.types[{index}].device", f"{problem}: {fix}")
+    run = _Profiling(job, report, make_engine)
+    found = {
+        name: _kept(known, job, entry) or run.of(entry, number, len(types))
+        for number, (name, entry) in enumerate(types.items())
+    }
+    report(1.0, "")
+    return run.profile(found)
+
+
+def at_hand(entry: ResourceType) -> bool:
+    """Whether this machine has such a device."""
+    kind = entry.device.partition(":")[0]
+    available = getattr(getattr(torch, kind, None), "is_available", lambda: False)
+    return kind == "cpu" or bool(available())
+
+
+def _kept(known: Profile | None, job: Job, entry: ResourceType) -> TypeFigures | None:
+    about = known.types.get(entry.name) if known is not None else None
+    if known is None or about is None or about.key != measured_key(job, entry):
+        return None
+    if any(entry.name not in layer.on for layer in known.layers):
+        return None
+    layers = [layer.on[entry.name].as_document() for layer in known.layers]
+    return TypeFigures(layers, about.as_document())
+
+
+class _Profiling:
+    """One profile in the making. What all types share is measured once, when it is needed."""
+
+    def __init__(self, job: Job, report: Report, make_engine: MakeEngine) -> None:
+        self._job = bare(job)
+        self._report = report
+        self._make_engine = make_engine
+        entry = next(iter(job.cluster.types))
+        layers = _layers_of(self._job)
+        self._setup = prepare(self._job, whole_model(layers, entry.name, 1))
+        work = job.workload
+        self._batches = Batches(work.micro_batch_size, work.micro_batches)
+        self._moved: tuple[Batch, Moved] | None = None
+        self._layer_times: dict[tuple[str, int], LayerTimes] = {}
+
+    def of(self, entry: ResourceType, number: int, count: int) -> TypeFigures:
+        """The figures of a type, which is one of so many."""
+
+        def report(share: float, note: str) -> None:
+            self._report((number + share) / count, f"{entry.name}: {note}")
+
+        if not at_hand(entry):
+            return self._roofline(entry)
+        report(0.0, "rows, cuts and reading")
+        batch, moved = self._what_moves()
+        report(0.1, "layers")
+        times = self._times(entry, batch)
+        counts = unit_counts(self._job, entry)
+        trials: dict[int, StageSeconds] = {}
+        for at, units in enumerate(counts):
+            report(0.2 + 0.8 * at / len(counts), f"a run on {units}")
+            trials[units] = self._trial(entry, units, times)
+        trial = Batches(self._batches.micro_batch_size, _trial_micro_batches(self._job))
+        found = totals(trials, trial, self._batches)
+        layers = self._setup.trace.layers
+        own = figures(entry, layers, trials[1], times, found, moved, self._batches)
+        about = {
+            "source": MEASURED,
+            "key": measured_key(self._job, entry),
+            "units": counts,
+            "spread": max(times.spread, *(seen.spread for seen in trials.values())),
+        }
+        residual = found.fit.residual
+        return TypeFigures(own, about | ({} if residual is None else {"residual": residual}))
+
+    def profile(self, found: Mapping[str, TypeFigures]) -> Profile:
+        layers = [
+            {
+                "name": layer.name,
+                "kind": layer.kind,
+                "input_bytes": layer.input_bytes,
+                "weight_bytes": layer.weight_bytes,
+                "on": {name: each.layers[at] for name, each in found.items()},
+            }
+            for at, layer in enumerate(self._setup.trace.layers)
+        ]
+        sources = {each.about["source"] for each in found.values()}
+        document = {
+            "model": str((self._job.model or {}).get("zoo", "model")),
+            "batch_size": self._batches.micro_batch_size,
+            "source": sources.pop() if len(sources) == 1 else "measured and roofline",
+            "machine": machine(),
+            "types": {name: each.about for name, each in found.items()},
+            "layers": layers,
+        }
+        return Profile.parse(document, "profile")
+
+    def _what_moves(self) -> tuple[Batch, Moved]:
+        if self._moved is None:
+            batches, read_s = read_batches(self._setup)
+            rows = time_rows(self._setup, batches, (1, 2))
+            cuts = time_cuts(self._setup, batches[0])
+            self._moved = batches[0], Moved(rows, cuts, read_s)
+        return self._moved
+
+    def _times(self, entry: ResourceType, batch: Batch) -> LayerTimes:
+        key = (entry.device, entry.threads)
+        if key not in self._layer_times:
+            self._layer_times[key] = time_layers(self._setup, entry, batch)
+        return self._layer_times[key]
+
+    def _trial(self, entry: ResourceType, units: int, times: LayerTimes) -> StageSeconds:
+        micro_batches = _trial_micro_batches(self._job)
+        size = self._batches.micro_batch_size * micro_batches
+        changed = {"batch_size": size, "micro_batches": micro_batches, "staleness": 0}
+        workload = self._job.workload.model_copy(update=changed)
+        job = self._job.model_copy(update={"workload": workload})
+        once = (sum(times.forward_s) + sum(times.backward_s)) * (entry.slowdown or 1.0)
+        batch_s = 1.3 * once * micro_batches / units
+        batches = max(_LEAST_BATCHES, round(_TRIAL_S / batch_s))
+        plan = whole_model(len(self._setup.chain.layers), entry.name, units)
+        return run_trial(job, plan, batches, self._make_engine).stages[0]
+
+    def _roofline(self, entry: ResourceType) -> TypeFigures:
+        only = Cluster.parse({"types": [entry.as_document()]}, "cluster")
+        size = self._batches.micro_batch_size
+        derived = roofline_profile(self._setup.trace.layers, only, size)
+        layers = [layer.on[entry.name].as_document() for layer in derived.layers]
+        return TypeFigures(layers, {"source": ROOFLINE})
+
+
+def unit_counts(job: Job, entry: ResourceType) -> list[int]:
+    """On how many units to run: one, and as many as divide a batch, are there beside the servers
+    and leave the machine room."""
+    own, m = job.servers, _trial_micro_batches(job)
+    limit = entry.limit - (own.count if own.type == entry.name else 0)
+    cores = len(os.sched_getaffinity(0))
+    more = [
+        units
+        for units in range(2, min(limit, m, _MOST_UNITS) + 1)
+        if m % units == 0
+        and not Demand.of([(entry, units)], own.count * own.threads, cores).oversubscribed
+    ]
+    return [1, *more[-1:]]
+
+
+def _trial_micro_batches(job: Job) -> int:
+    """The job's, or the largest number that divides it and is not too long for a short run."""
+    m = job.workload.micro_batches
+    return max(n for n in range(1, min(m, _TRIAL_MICRO_BATCHES) + 1) if m % n == 0)
+
+
+def _layers_of(job: Job) -> int:
+    return len(build_model(job).layers)

@@ -1,0 +1,74 @@
+from dataclasses import replace
+
+import pytest
+
+from heterps.job.resources import ResourceType
+from heterps.models.trace import LayerTrace
+from heterps.runtime.profiling.assemble import Batches, Moved, figures, link_s, totals
+from heterps.runtime.profiling.exchange import CutTimes, RowTimes
+from heterps.runtime.profiling.layers import LayerTimes
+from heterps.runtime.profiling.observed import StageSeconds
+
+JOB = Batches(100, 4)
+# For each sample 1 ms forward, 2 ms backward, 1 ms for rows; 0.4 s of commit a batch of 400.
+ONE = StageSeconds(1e-3, 2e-3, 0.6e-3, 0.4e-3, 1e-3, 0.0, 0.0, 0.0)
+LAYERS = [
+    LayerTrace("rows", "embedding", (), (), 8.0, 0, 0.0, table="t"),
+    LayerTrace("fc", "fc", (), (), 4.0, 300, 0.0),
+    LayerTrace("loss", "loss", (), (), 4.0, 100, 0.0),
+]
+TIMES = LayerTimes((1.0, 2.0, 1.0), (1.0, 3.0, 0.0), 0.0)
+MOVED = Moved(
+    {"rows": RowTimes({1: 0.02, 2: 0.04}, 1e6)},
+    [CutTimes(0, 0, 0), CutTimes(1e-3, 2e-3, 5e5), CutTimes(1e-3, 2e-3, 1e5)],
+    read_s=0.01,
+)
+
+
+def unit(**fields):
+    return ResourceType.parse({"name": "t", "price_per_hour": 0.01, "limit": 8} | fields)
+
+
+def on(entry, trials):
+    found = totals(trials, JOB, JOB)
+    return figures(entry, LAYERS, trials[1], TIMES, found, MOVED, JOB)
+
+
+def test_what_a_step_takes_does_not_parallelise():
+    found = totals({1: ONE}, JOB, JOB)
+    assert found.optimizer_s == pytest.approx(0.4)
+    assert found.fit.seconds == pytest.approx(4e-3 * 400 + 0.4)
+    assert found.fit.parallel == pytest.approx(0.8)
+
+
+def test_a_commit_that_takes_longer_with_more_replicas_synchronises():
+    two = replace(ONE, commit_s=4e-3)
+    found = totals({1: ONE, 2: two}, JOB, JOB)
+    assert found.sync_s == pytest.approx(4e-3 * 200 - 0.4)
+    assert found.fit.parallel == pytest.approx(0.8)
+
+
+def test_the_layers_of_a_stage_take_together_what_it_takes():
+    found = on(unit(), {1: ONE})
+    assert 4 * sum(each["compute_s"] for each in found) == pytest.approx(2.0)
+    forward, backward, step = 0.1, 0.2, 0.1
+    assert found[1]["compute_s"] == pytest.approx(forward / 2 + backward * 3 / 4 + step * 3 / 4)
+    assert found[0]["compute_s"] == pytest.approx(forward / 4 + backward / 4 + 0.1)
+    assert found[0]["alpha"] == 1
+    serial = sum(each["compute_s"] * (1 - each["alpha"]) for each in found)
+    assert 4 * serial == pytest.approx(0.4)
+
+
+def test_what_servers_take_is_shared_and_the_link_is_a_unit_s_own():
+    near, far = on(unit(), {1: ONE})[0], on(unit(link_mbps=80.0), {1: ONE})[0]
+    assert near["comm_s"] == pytest.approx(0.02 + 0.01)
+    assert near["beta"] == pytest.approx(1 / 3)
+    assert far["comm_s"] == pytest.approx(0.02 + 0.01 + 0.1)
+    assert far["beta"] == pytest.approx(11 / 13)
+
+
+def test_a_cut_takes_the_link_and_the_thread_of_a_slower_unit():
+    assert on(unit(), {1: ONE})[1]["transfer_s"] == pytest.approx(3e-3)
+    slow = unit(slowdown=5.0, link_mbps=80.0)
+    assert on(slow, {1: ONE})[1]["transfer_s"] == pytest.approx(0.05 + 5e-3 + 2e-3)
+    assert link_s(unit(link_ms=9.0), 1e6) == 0

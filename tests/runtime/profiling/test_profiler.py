@@ -1,0 +1,105 @@
+import pytest
+
+from heterps.errors import InputError
+from heterps.planning.problem import Problem
+from heterps.planning.profile import Profile
+from heterps.runtime.profiling import measure_profile, refit_profile
+from heterps.runtime.profiling import profiler as profiling
+from heterps.runtime.profiling.cache import measured_key
+from heterps.runtime.profiling.profiler import unit_counts
+from heterps.testing.forking import ForkEngine
+from heterps.testing.runs import TYPE, run, small_job
+
+SLOW = {"name": TYPE, "price_per_hour": 0.01, "limit": 8, "slowdown": 8.0, "link_mbps": 50.0}
+PAPER = {"name": "v100", "catalog": "v100", "limit": 2}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def job(data):
+    return small_job(data, "ctrdnn", cluster__types=[SLOW, PAPER])
+
+
+@pytest.fixture(scope="module")
+def profile(job):
+    """Measured in runs of two or three seconds."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(profiling, "_TRIAL_S", 2.0)
+        changed.setattr("os.sched_getaffinity", lambda pid: range(8))
+        return measure_profile(job, make_engine=ForkEngine)
+
+
+@pytest.mark.slow
+def test_a_profile_has_what_planning_needs_for_every_layer_and_type(job, profile):
+    assert profile.batch_size == 8
+    assert profile.types[TYPE].source == "measured"
+    assert profile.types[TYPE].units == (1, 4)
+    assert profile.types["v100"].source == "roofline"
+    assert all(layer.on[TYPE].compute_s > 0 for layer in profile.layers)
+    rows, *dense = profile.layers
+    assert rows.on[TYPE].comm_s > 0
+    assert all(layer.on[TYPE].transfer_s > 0 for layer in dense)
+    again = Profile.parse(profile.as_document(), "profile")
+    samples = {"workload": job.workload.model_copy(update={"samples_per_epoch": 800})}
+    Problem.of(job.model_copy(update={"profile": again.as_document(), **samples}))
+
+
+@pytest.mark.slow
+def test_what_was_measured_under_the_same_conditions_is_kept(job, profile, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(8))
+    again = measure_profile(job, make_engine=_never, known=profile)
+    assert again.layers == profile.layers
+
+
+@pytest.mark.slow
+def test_a_run_scales_the_layers_of_its_stage_to_what_it_measured(job, profile, data, tmp_path):
+    document = profile.as_document()
+    for layer in document["layers"]:
+        layer["on"][TYPE]["compute_s"] /= 10
+    changes = {"cluster__types": [SLOW, PAPER], "profile": document, "workload__epochs": 3}
+    whole = {"assignment": [TYPE] * 12, **small_job(data, "ctrdnn").plan}
+    run(small_job(data, "ctrdnn", plan=whole, **changes), tmp_path / "run")
+    found, (factors,) = refit_profile(tmp_path / "run")
+    assert factors.compute > 3
+    before = document["layers"][2]["on"][TYPE]["compute_s"]
+    assert found.layers[2].on[TYPE].compute_s == pytest.approx(factors.compute * before)
+    assert found.types[TYPE].source == "refitted"
+
+
+def _never(folder):
+    raise AssertionError("nothing is to be started")
+
+
+def test_a_type_that_is_neither_here_nor_in_the_catalogue_is_refused(data):
+    gone = {"name": "gpu", "device": "cuda", "price_per_hour": 1.0, "limit": 2}
+    job = small_job(data, "ctrdnn", cluster__types=[SLOW, gone])
+    with pytest.raises(InputError, match=r"cluster.types\[1\].device: this machine has no cuda"):
+        measure_profile(job, make_engine=_never)
+
+
+def test_runs_divide_a_batch_and_leave_the_machine_room(data, monkeypatch):
+    job = small_job(data, "ctrdnn", cluster__types=[SLOW])
+    entry = job.cluster.types[0]
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(2))
+    assert unit_counts(job, entry) == [1, 4]
+    assert unit_counts(job, entry.model_copy(update={"slowdown": 4.0})) == [1, 2]
+    assert unit_counts(job, entry.model_copy(update={"slowdown": 1.0})) == [1]
+
+
+def test_conditions_are_the_model_the_unit_and_the_batches(data):
+    job = small_job(data, "ctrdnn", cluster__types=[SLOW])
+    key = measured_key(job, job.cluster.types[0])
+    dearer = small_job(data, "ctrdnn", cluster__types=[SLOW | {"price_per_hour": 9, "limit": 3}])
+    assert measured_key(dearer, dearer.cluster.types[0]) == key
+    for changes in (
+        {"cluster__types": [SLOW | {"slowdown": 9.0}]},
+        {"model__args": {"dim": 4}},
+        {"workload__micro_batches": 2},
+        {"tables": {"default": {"rule": "adam"}}},
+    ):
+        other = small_job(data, "ctrdnn", **({"cluster__types": [SLOW]} | changes))
+        assert measured_key(other, other.cluster.types[0]) != key
