@@ -22,9 +22,21 @@ def scores(provisions: Provisions, reference: float) -> NDArray[np.float64]:
     """
     feasible = provisions.feasible
     cost = np.where(feasible, np.maximum(provisions.cost, 1e-300), reference)
-    score = np.log(cost / reference)
-    over = np.maximum(score - 1, 0)
-    score = np.minimum(score, 1) + over / (1 + over / (_INFEASIBLE - 1))
+    score = _flattened(np.log(cost / reference))
     graded = _INFEASIBLE + _SEVERITY[provisions.status]
     graded += np.log1p(np.minimum(provisions.violation, 1e6))
     return np.where(feasible, score, graded)
+
+
+def measured_score(cost: float, reference: float, missed: float) -> float:
+    """The same of a plan that was run: ``missed`` is by how much of its throughput it was below the
+    floor, 0 where it kept it."""
+    if missed > 0:
+        return _INFEASIBLE + float(np.log1p(missed))
+    return float(_flattened(np.log(np.array(cost / reference))))
+
+
+def _flattened(score: NDArray[np.float64]) -> NDArray[np.float64]:
+    over = np.maximum(score - 1, 0)
+    flat: NDArray[np.float64] = np.minimum(score, 1) + over / (1 + over / (_INFEASIBLE - 1))
+    return flat
