@@ -194,7 +194,7 @@ def _check_layers(problem: Problem, chain: Chain) -> None:
 def _check(job: Job, stages: Sequence[StageLayout]) -> None:
     types = {entry.name: entry for entry in job.cluster.types}
     for stage in stages:
-        _check_device(types[stage.type])
+        check_device(types[stage.type])
     _check_units(job, stages)
     if job.dense_sync == "server" and job.optimizer.name not in _SERVER_OPTIMIZERS:
         known = ", ".join(_SERVER_OPTIMIZERS)
@@ -231,7 +231,8 @@ def _check_warm_start(job: Job, chain: Chain) -> None:
         check_tables(found.tables, specs)
 
 
-def _check_device(entry: ResourceType) -> None:
+def check_device(entry: ResourceType) -> None:
+    """Raises InputError for a type that this machine does not have."""
     kind = entry.device.partition(":")[0]
     if kind == "cpu":
         return

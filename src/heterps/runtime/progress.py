@@ -196,6 +196,12 @@ class Progress:
             return warm
         return [MeasuredStage.between(None, now) for _, now in stages]
 
+    @property
+    def warm(self) -> bool:
+        """Whether all workers have done their first batches, and some since."""
+        workers = len(self._layout.workers)
+        return len(self._warm) == workers and self._warm != self._meters
+
     def _workers(self) -> list[list[int]]:
         """The numbers of the workers of each stage."""
         places = list(enumerate(self._layout.workers))

@@ -89,6 +89,7 @@ class MeasuredSearch:
         self.first, self._policy = scheduler.tune(self._problem, stop=stop, report=report)
         self._correction = Correction(self._problem)
         self._expected: dict[Key, float] = {}
+        self._failed: set[Key] = set()
         self.rounds: list[Round] = []
 
     @property
@@ -132,6 +133,10 @@ class MeasuredSearch:
         self.rounds.append(Round(plan, expected, samples_per_s, cost, kept))
         self._correction.learn(plan.stages, stages)
         return self.rounds[-1]
+
+    def failed(self, plan: Plan) -> None:
+        """A run of the plan came to nothing: it is not proposed again."""
+        self._failed.add(_key(plan))
 
     def _belief(self) -> Problem:
         """The problem as it looks after what was measured. Its floor is such that a plan which
@@ -196,7 +201,7 @@ class MeasuredSearch:
         """What each plan that was not run yet is expected to cost in a run: the simulator knows
         what the formula leaves out. A plan that would miss the floor counts as that much dearer."""
         priced: dict[Key, _Expected] = {}
-        seen = {_key(entry.plan) for entry in self.rounds}
+        seen = {_key(entry.plan) for entry in self.rounds} | self._failed
         for row in rows:
             for plan in _provisions(belief, belief.kernel.names(row)):
                 if _key(plan) in seen:
