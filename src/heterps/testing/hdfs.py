@@ -9,11 +9,10 @@ import json
 import os
 import signal
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from xml.sax.saxutils import escape
 
 from heterps.errors import ProcessError
@@ -81,7 +80,7 @@ class Hdfs:
         settings = {"dfs.namenode.http-address": f"{self._host}:{self._name_ports[1]}"}
         self._namenode = self._java("namenode", _NAMENODE, settings)
         self._datanodes = [self._datanode(number) for number in range(len(self._data_ports))]
-        self.await_datanodes(len(self._datanodes))
+        self._await_datanodes(len(self._datanodes))
 
     @property
     def children(self) -> list[Child]:
@@ -99,8 +98,9 @@ class Hdfs:
         self._datanodes[number].wait(_PATIENCE_S)
 
     def restart(self, number: int = 0) -> None:
-        """A DataNode that was killed, with its blocks and ports."""
-        self._datanodes[number] = self._datanode(number)
+        """A DataNode that was killed, with its blocks and ports; another one is left alone."""
+        if self._datanodes[number].poll() is not None:
+            self._datanodes[number] = self._datanode(number)
 
     def pause(self, number: int = 0) -> None:
         self._signal(self._datanodes[number], signal.SIGSTOP)
@@ -108,7 +108,7 @@ class Hdfs:
     def go_on(self, number: int = 0) -> None:
         self._signal(self._datanodes[number], signal.SIGCONT)
 
-    def await_datanodes(self, count: int) -> None:
+    def _await_datanodes(self, count: int) -> None:
         """Until so many are live and blocks may be written. Raises ProcessError."""
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
@@ -119,14 +119,20 @@ class Hdfs:
         raise ProcessError("hdfs", f"has {self._live()} DataNodes, expected {count}", "stuck")
 
     def _live(self) -> int:
-        """DataNodes that are live, or -1 while the NameNode is not ready."""
-        page = f"http://{self._host}:{self._name_ports[1]}/jmx?qry=Hadoop:service=NameNode,name="
+        """DataNodes that the NameNode knows, or -1 while it is not ready. It takes long to see that
+        one has gone.
+        """
         try:
-            with urllib.request.urlopen(f"{page}FSNamesystemState", timeout=10) as answer:
-                state = json.load(answer)["beans"][0]
+            state = self._bean("FSNamesystemState")
         except (OSError, ValueError, LookupError):
             return -1
         return int(state["NumLiveDataNodes"]) if state["FSState"] == "Operational" else -1
+
+    def _bean(self, name: str) -> dict[str, Any]:
+        page = f"http://{self._host}:{self._name_ports[1]}/jmx?qry=Hadoop:service=NameNode,name="
+        with urllib.request.urlopen(f"{page}{name}", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)["beans"][0]
+        return found
 
     def _check_namenode(self) -> None:
         child = self._namenode

@@ -1,0 +1,138 @@
+"""Data sets on real servers: HDFS by its own protocol and over HTTP, and S3."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from heterps.data.columns import Columns
+from heterps.data.dataset import Dataset, all_grouped
+from heterps.data.lane_plan import LanePlan
+from heterps.data.lanes import Lanes
+from heterps.data.patience import Ahead, Patience
+from heterps.data.reader import LaneReader
+from heterps.data.source import find_files
+from heterps.data.storage import Storage
+from heterps.errors import InputError
+from heterps.job.data import DataSpec
+from heterps.testing.hdfs import Hdfs
+
+pytestmark = pytest.mark.slow
+
+FILES = ([40, 40, 25], [40], [13])  # rows of the row groups
+
+
+@pytest.fixture(params=["hdfs", "webhdfs", "s3"])
+def folder(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty folder on each kind of server."""
+    if request.param == "s3":
+        return f"{request.getfixturevalue('s3')}/d"
+    hdfs, server = request.getfixturevalue("hdfs"), request.getfixturevalue("hdfs_server")
+    return hdfs if request.param == "hdfs" else hdfs.replace(server.url, server.web_url)
+
+
+def copied(spec: DataSpec, folder: str, **fields: object) -> DataSpec:
+    """The same data set elsewhere."""
+    file_system, path = fsspec.core.url_to_fs(folder)
+    for file in sorted(Path(spec.train[0]).parent.glob("*")):
+        file_system.pipe_file(f"{path}/{file.name}", file.read_bytes())
+    return DataSpec.parse({**spec.as_document(), "train": f"{folder}/*.parquet", **fields})
+
+
+def rows(columns: Columns) -> tuple[list[float], list[int]]:
+    return columns.dense[:, 0].tolist(), columns.ids[0].tolist()
+
+
+def test_samples_are_those_of_local_files(numbered: Callable[..., DataSpec], folder: str):
+    local = numbered(*FILES)
+    data, there = Dataset.open(local), Dataset.open(copied(local, folder))
+    assert there.sizes == data.sizes
+    lanes = Lanes(LanePlan(data.samples, 4, 7), data.sizes, seed=1)
+    readers = [LaneReader(each, lanes, range(4)) for each in (data, there)]
+    for j in range(2 * lanes.plan.per_epoch):
+        one, other = (reader.micro_batch(j) for reader in readers)
+        assert all(one[name].equal(other[name]) for name in one)
+
+
+def test_folders_patterns_and_what_is_not_there(numbered: Callable[..., DataSpec], folder: str):
+    copied(numbered(*FILES), folder)
+    names = [f"{folder}/part-{number}.parquet" for number in range(3)]
+    assert [file.url for file in find_files([folder])] == names
+    assert [file.url for file in find_files([f"{folder}/part-[12].*"])] == names[1:]
+    with pytest.raises(InputError, match="nothing matches '"):
+        find_files([f"{folder}/none.parquet"])
+
+
+def test_a_cache_gives_what_the_server_no_longer_has_but_no_old_version(
+    numbered: Callable[..., DataSpec], folder: str, tmp_path: Path
+):
+    spec = copied(numbered(*FILES), folder, cache={"path": str(tmp_path / "cache"), "gib": 1})
+    data = Dataset.open(spec)
+    before = [rows(data.read(group)) for group in range(5)]
+    file_system, path = fsspec.core.url_to_fs(folder)
+    file_system.rm(f"{path}/part-0.parquet")
+    assert [rows(data.read(group)) for group in range(5)] == before
+    copied(numbered([20, 20]), folder)
+    assert Dataset.open(spec).sizes[:2] == (20, 20)
+
+
+def test_lines_of_text_come_through_too(folder: str):
+    line = b"\t".join([b"1", *(b"%d" % n for n in range(13)), *(b"c%d" % n for n in range(26))])
+    file_system, path = fsspec.core.url_to_fs(folder)
+    file_system.pipe_file(f"{path}/a.tsv", (line + b"\n") * 1000)
+    (file,) = all_grouped(find_files([folder]))
+    assert list(file.sizes) == [1000]
+    assert file.read(0, ["I3", "C2"]).to_pylist()[999] == {"I3": 2.0, "C2": "c1"}
+
+
+@pytest.fixture(scope="module")
+def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hdfs, str]]:
+    """A server for faults alone, and a file on it. A killed DataNode is long in coming back for
+    writers, so nothing is written later."""
+    folder = tmp_path_factory.mktemp("fragile")
+    with Hdfs(folder) as server:
+        pq.write_table(pa.table({"a": range(100)}), folder / "a.parquet", row_group_size=20)
+        file_system, path = fsspec.core.url_to_fs(f"{server.url}/d/a.parquet")
+        file_system.pipe_file(path, (folder / "a.parquet").read_bytes())
+        yield server, f"{server.url}/d/a.parquet"
+
+
+def reading(url: str) -> Callable[[], list[int]]:
+    """All of the file, row group by row group; it was opened before."""
+    (file,) = all_grouped(find_files([url]))
+    tables = (file.read(group, ["a"]) for group in range(5))
+    return lambda: [value for table in tables for value in table["a"].to_pylist()]
+
+
+def test_a_datanode_that_stands_still_does_not_end_reading(fragile: tuple[Hdfs, str]):
+    server, url = fragile
+    server.restart()
+    read = reading(url)
+    server.pause()
+    ahead = Ahead(read)
+    time.sleep(5.0)
+    server.go_on()
+    assert ahead.result() == list(range(100))
+
+
+def test_a_datanode_that_is_gone_for_a_while_does_not_end_reading(fragile: tuple[Hdfs, str]):
+    server, url = fragile
+    server.restart()
+    read = reading(url)
+    server.kill()
+    ahead = Ahead(read)
+    time.sleep(5.0)
+    server.restart()
+    assert ahead.result() == list(range(100))
+
+
+def test_a_datanode_that_stays_away_is_one_line_with_the_file(fragile: tuple[Hdfs, str]):
+    server, url = fragile
+    (file,) = find_files([url], storage=Storage(patience=Patience(total_s=1.0)))
+    server.kill()
+    with pytest.raises(InputError, match=rf"^{url}: cannot be reached, tried"):
+        file.read_range(0, 100)
