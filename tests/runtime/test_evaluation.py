@@ -1,5 +1,7 @@
 import json
+import shutil
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -7,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from heterps.data.ceiling import auc, logloss
+from heterps.data.writing import aside
 from heterps.errors import InputError
 from heterps.models.layers import LogLoss
 from heterps.runtime.evaluation import planted_ceiling
@@ -38,6 +41,19 @@ def test_predictions_come_in_the_order_of_the_rows(folder, run, tmp_path):
     assert counts.samples == HELD
     assert counts.value("auc") == pytest.approx(auc(label, chance), abs=1e-4)
     assert counts.value("logloss") == pytest.approx(logloss(label, chance), rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["hdfs", "s3"])
+def test_data_and_predictions_may_be_on_a_cluster(folder, run, tmp_path, request, server):
+    (source,) = (folder / "data/validation").glob("*.parquet")
+    there = request.getfixturevalue(server)
+    with aside(f"{there}/new/a.parquet") as local:
+        shutil.copy(source, local)
+    assert run.predict([f"{there}/new"], f"{there}/out/p.csv") == HELD
+    run.predict([str(source)], tmp_path / "p.csv")
+    with fsspec.open(f"{there}/out/p.csv", "rb") as written:
+        assert written.read() == (tmp_path / "p.csv").read_bytes()
 
 
 def test_data_need_no_label_to_predict_on(folder, run, tmp_path):

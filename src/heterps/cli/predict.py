@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ _EXAMPLES = """\b
 Examples:
   heterps predict RUN new.parquet --out scores.parquet
   heterps predict RUN 'd/*.tsv.gz' --out scores.csv --best
+  heterps predict RUN s3://b/new/ --out s3://b/scores.parquet
 \b
 One row for each row of the data, in the order of the files' names. The data
 need the input columns of the job; labels and weights may be missing.
@@ -28,20 +28,23 @@ def predict_command(app: typer.Typer) -> None:
 def predict(
     run: Run,
     data: Annotated[list[str], typer.Argument(metavar="DATA", help="Files, patterns, folders.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="To write: .parquet or .csv")],
+    out: Annotated[str, typer.Option(metavar="FILE", help="To write: .parquet or .csv; or a URL.")],
     best: Best = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write the predictions of a run's model."""
+    from heterps.data.publish import is_there
     from heterps.errors import InputError
+    from heterps.runtime.evaluation import storage_of
     from heterps.runtime.trained import load_run
 
-    if out.exists() and not force:
-        raise InputError(str(out), "exists already; --force overwrites it")
+    trained = load_run(run)
+    if not force and is_there(out, storage_of(trained.job)):
+        raise InputError(out, "exists already; --force overwrites it")
     with RowsBar("predicting") as bar:
-        rows = load_run(run).predict(data, out, "best" if best else "model", bar.report)
+        rows = trained.predict(data, out, "best" if best else "model", bar.report)
     if as_json:
-        print(json.dumps({"run": str(run), "out": str(out), "rows": rows}))
+        print(json.dumps({"run": str(run), "out": out, "rows": rows}))
     else:
         print(f"{out}: {rows:,} predictions")

@@ -71,12 +71,12 @@ def _settle() -> None:
 
 @dataclass(frozen=True)
 class Patience:
-    """``total_s`` is how long to try, ``attempt_s`` how long to wait for one answer; between two
-    attempts lie ``first_s``, twice that, and so on up to ``most_s``.
+    """``total_s`` is how long to try, ``attempt_s`` how long to wait for one answer (None: for as
+    long as it takes); between two attempts lie ``first_s``, twice that, and so on up to ``most_s``.
     """
 
     total_s: float = 120.0
-    attempt_s: float = 30.0
+    attempt_s: float | None = 30.0
     first_s: float = 0.1
     most_s: float = 5.0
 

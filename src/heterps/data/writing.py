@@ -12,16 +12,23 @@ import pyarrow.parquet as pq
 
 from heterps.data.categories import is_text
 from heterps.data.patience import reason
+from heterps.data.publish import is_url, to_url
+from heterps.data.storage import Storage
 from heterps.errors import InputError
 
 Progress = Callable[[int, int], None]  # done, of how many
 
 
 @contextlib.contextmanager
-def aside(path: Path) -> Iterator[Path]:
-    """A path beside ``path`` to write to, which takes its place at the end; after an error or
-    Ctrl-C nothing of it is left. Raises InputError where the disk refuses.
+def aside(path: Path | str, storage: Storage | None = None) -> Iterator[Path]:
+    """A local path to write to, which takes the place of ``path`` at the end; after an error or
+    Ctrl-C nothing of it is left. ``path`` may be a URL. Raises InputError where that is refused.
     """
+    if is_url(path):
+        with to_url(str(path), storage) as local:
+            yield local
+        return
+    path = Path(path)
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,14 +42,16 @@ def aside(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+def parquet_writer(
+    path: Path | str, schema: pa.Schema, storage: Storage | None = None
+) -> Iterator[pq.ParquetWriter]:
     """Snappy, and whole numbers as packed differences: these take half the time of dictionaries to
     read, and are no larger. Texts have dictionaries.
     """
     packed = {_leaf(field): "DELTA_BINARY_PACKED" for field in schema if _is_whole(field.type)}
     others = [_leaf(field) for field in schema if is_text(_value_type(field.type))]
     with (
-        aside(path) as partial,
+        aside(path, storage) as partial,
         pq.ParquetWriter(
             partial,
             schema,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,10 @@ from heterps.data.dataset import Dataset
 from heterps.data.lane_plan import LanePlan
 from heterps.data.lanes import Lanes
 from heterps.data.prefetch import Prefetch
+from heterps.data.publish import is_url
 from heterps.data.reader import LaneReader
 from heterps.data.source import find_files
+from heterps.data.storage import Storage
 from heterps.data.synthetic import SUMMARY
 from heterps.data.writing import Progress, aside, nothing, parquet_writer
 from heterps.errors import InputError
@@ -61,27 +63,32 @@ def predict(
     predictor: Predictor,
     job: Job,
     data: Sequence[str],
-    out: Path,
+    out: Path | str,
     progress: Progress = nothing,
 ) -> int:
-    """Write a prediction for every row of files, in their order, to a .parquet or .csv file, which
-    appears when it is whole; how many. Labels and weights are not read. Raises InputError.
+    """Write a prediction for every row of files, in their order, to a .parquet or .csv file or URL,
+    which appears when it is whole; how many. Labels and weights are not read. Raises InputError.
     """
     check_name(out)
     samples = open_data(job, data, labels=False)
     batches = enumerate(in_order(samples, progress))
     tables = (_table(predictor.everything(batch, number)) for number, batch in batches)
     first = next(tables)
-    with _writer(out, first.schema) as write:
+    with _writer(out, first.schema, storage_of(job)) as write:
         write(first)
         for table in tables:
             write(table)
     return samples.samples
 
 
-def check_name(out: Path) -> None:
+def storage_of(job: Job) -> Storage:
+    """How the job's files are reached, for writing."""
+    return Storage(job.data.storage if job.data is not None else {})
+
+
+def check_name(out: Path | str) -> None:
     """Raises InputError for a file that predictions cannot be written to."""
-    if out.suffix not in FORMATS:
+    if PurePosixPath(out).suffix not in FORMATS:
         raise InputError(str(out), f"expected a name that ends in {' or '.join(FORMATS)}")
 
 
@@ -89,6 +96,8 @@ def planted_ceiling(job: Job) -> dict[str, float]:
     """What no model can beat on the job's validation data, where they were made up; else empty."""
     assert job.data is not None
     if not isinstance(job.data.validation, tuple):
+        return {}
+    if any(is_url(path) for path in job.data.validation):
         return {}
     folders = {Path(f.path).parent for f in find_files(job.data.validation, base=job.folder)}
     if len(folders) != 1:
@@ -135,10 +144,12 @@ def _table(made: dict[str, Tensor]) -> pa.Table:
 
 
 @contextmanager
-def _writer(out: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    if out.suffix == ".parquet":
-        with parquet_writer(out, schema) as writer:
+def _writer(
+    out: Path | str, schema: pa.Schema, storage: Storage
+) -> Iterator[Callable[[pa.Table], None]]:
+    if PurePosixPath(out).suffix == ".parquet":
+        with parquet_writer(out, schema, storage) as writer:
             yield writer.write_table
         return
-    with aside(out) as partial, pyarrow.csv.CSVWriter(partial, schema) as csv:
+    with aside(out, storage) as partial, pyarrow.csv.CSVWriter(partial, schema) as csv:
         yield csv.write_table

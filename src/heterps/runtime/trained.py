@@ -129,12 +129,12 @@ class TrainedRun:
     def predict(
         self,
         data: Sequence[str],
-        out: Path,
+        out: Path | str,
         which: Which = "model",
         progress: Progress = nothing,
     ) -> int:
-        """Write a prediction for every row of files to a .parquet or .csv file; how many. The data
-        need neither label nor weight. Raises InputError.
+        """Write a prediction for every row of files to a .parquet or .csv file, or a URL; how many.
+        The data need neither label nor weight. Raises InputError.
         """
         check_name(out)
         return predict(self.predictor(which), self.job, data, out, progress)
