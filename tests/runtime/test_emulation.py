@@ -140,3 +140,12 @@ def test_it_is_known_for_how_long_the_link_was_taken(time):
     for size in (100, 300):
         emulation.carry(size, lambda: None)
     assert emulation.carried_s == pytest.approx(0.4)
+
+
+def test_what_a_unit_worked_is_told_without_what_held_it_up(time):
+    emulation = Emulation.of(unit(slowdown=4.0), time.as_clock())
+    with emulation.work():
+        time.work(0.01, waiting_s=5.0)
+    with emulation.work(waits=True):
+        time.work(0.02, waiting_s=1.0)
+    assert (emulation.work_s, emulation.step_s) == pytest.approx((0.04, 0.08))

@@ -38,12 +38,18 @@ class Emulation:
         bytes_per_s: float | None = None,
         latency_s: float = 0.0,
         clock: Clock | None = None,
+        *,
+        by_cpu: bool = True,
     ) -> None:
+        """``by_cpu``: what the thread does shows in its own CPU time, as on one core."""
+        self._by_cpu = by_cpu
         self._slowdown = slowdown
         self._bytes_per_s = bytes_per_s
         self._latency_s = latency_s
         self._clock = clock or Clock()
         self.carried_s = 0.0  # that the link has been taken for, without latency
+        # What its work took such a unit, and the work that waits: time lost to others is not in it.
+        self.work_s = self.step_s = 0.0
         self._owed_s = 0.0
         self._free_at = 0.0
         self._under_way: deque[tuple[float, Callable[[], None], bool]] = deque()
@@ -53,7 +59,8 @@ class Emulation:
     def of(cls, entry: ResourceType, clock: Clock | None = None) -> Emulation:
         mbps, ms = entry.link_mbps, entry.link_ms
         rate = None if mbps is None else mbps * 1e6 / 8
-        return cls(entry.slowdown or 1.0, rate, (ms or 0.0) / 1e3, clock)
+        one_core = entry.device.startswith("cpu") and entry.threads == 1
+        return cls(entry.slowdown or 1.0, rate, (ms or 0.0) / 1e3, clock, by_cpu=one_core)
 
     @property
     def has_link(self) -> bool:
@@ -64,13 +71,17 @@ class Emulation:
         """Around a piece of work: it ends when ``slowdown`` times the CPU time that it took has
         passed. Where the work ``waits`` for others in between, that time is not made longer, and
         does not count for it."""
-        if self._slowdown <= 1.0:
-            yield
-            return
         began, cpu = self._clock.now(), self._clock.cpu()
         yield
         cpu = self._clock.cpu() - cpu
-        passed = cpu if waits else self._clock.now() - began
+        wall = self._clock.now() - began
+        if waits:
+            self.step_s += self._slowdown * cpu
+        else:
+            self.work_s += self._slowdown * cpu if self._by_cpu else max(wall, self._slowdown * cpu)
+        if self._slowdown <= 1.0:
+            return
+        passed = cpu if waits else wall
         self._idle(idle_s(self._slowdown, cpu, passed))
 
     def carry(self, size_bytes: float, then: Callable[[], None], *, leaves: bool = False) -> None:

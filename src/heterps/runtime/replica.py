@@ -135,7 +135,8 @@ class Replica:
         """What it reports of itself."""
         staleness = {str(batches): count for batches, count in self.meter.staleness.items()}
         under_way = {"pull_s": self._inputs.pulls.seconds, "push_s": self._lookups.pushes.seconds}
-        meter = {**self.meter.figures(), **under_way, "link_s": self.link_s}
+        own = {"unit_s": self._emulation.work_s, "step_s": self._emulation.step_s}
+        meter = {**self.meter.figures(), **under_way, **own, "link_s": self.link_s}
         return {"meter": meter, "samples": self.samples, "staleness": staleness}
 
     def take_losses(self) -> list[tuple[int, float]]:

@@ -43,21 +43,14 @@ class StageTotals:
     sync_s: float
 
 
-def totals(trials: Mapping[int, StageSeconds], trial: Batches, job: Batches) -> StageTotals:
-    """From runs at several numbers of units, the first of them 1, whose batches may have had fewer
-    micro-batches than the job's have."""
-
-    def commit_s(units: int) -> float:
-        return trials[units].commit_s * trial.micro_batch_size * trial.micro_batches / units
-
-    size = job.micro_batch_size * job.micro_batches
-    optimizer_s = min(commit_s(units) for units in trials)
+def totals(trials: Mapping[int, StageSeconds], batches: Batches) -> StageTotals:
+    """From runs at several numbers of units, the first of them 1."""
+    size = batches.micro_batch_size * batches.micro_batches
+    optimizer_s = min(seen.step_s for seen in trials.values())
     busy = {units: seen.work_s * size / units + optimizer_s for units, seen in trials.items()}
     serial = optimizer_s / busy[1] if busy[1] else 0.0
-    most = max(trials)
-    return StageTotals(
-        fit_parallel(busy, otherwise=1 - serial), optimizer_s, commit_s(most) - optimizer_s
-    )
+    sync_s = trials[max(trials)].sync_s if len(trials) > 1 else 0.0
+    return StageTotals(fit_parallel(busy, otherwise=1 - serial), optimizer_s, sync_s)
 
 
 def figures(

@@ -11,7 +11,7 @@ from typing import Any
 
 from heterps.errors import InputError
 from heterps.events import read_events
-from heterps.runtime.meter import BACKWARD, COMMIT, FORWARD, PREPARE, SEND, WAIT
+from heterps.runtime.meter import BACKWARD, COMMIT, FORWARD, PREDICT, PREPARE, SEND, WAIT
 
 _EVENTS = "events.jsonl"
 _WARM_UP = 0.25  # of the time of a run, which does not count
@@ -20,15 +20,17 @@ _WORK = (FORWARD, BACKWARD, PREPARE, SEND)
 
 @dataclass(frozen=True)
 class StageSeconds:
-    """Seconds of one replica for each sample that it worked on. ``loop_s`` is what is neither work
-    nor waiting, ``link_s`` what its emulated link was taken for, and ``spread`` the relative
-    deviation of its work from second to second."""
+    """Seconds of one replica for each sample that it worked on, without what others on the machine
+    held it up for. ``step_s`` and ``sync_s`` are for each batch: the work of a commit, and its
+    waiting. ``loop_s`` is what is neither work nor waiting, ``link_s`` what its emulated link was
+    taken for, and ``spread`` the relative deviation of its work from second to second."""
 
     forward_s: float
     backward_s: float
     ask_s: float
     send_s: float
-    commit_s: float
+    step_s: float
+    sync_s: float
     loop_s: float
     link_s: float
     spread: float
@@ -49,8 +51,8 @@ def observe(folder: Path) -> list[StageSeconds]:
         for event in events[starts[-1] if starts else 0 :]
         if event["kind"] == "progress" and event["stages"] and all(event["stages"])
     ]
-    if told and "samples" not in told[0][0]:
-        raise InputError(str(folder), "was made by an earlier version: its events lack samples")
+    if told and "unit_s" not in told[0][0]:
+        raise InputError(str(folder), "was made by an earlier version: its events say too little")
     stages = len(told[0]) if told else 0
     found = [_stage([each[stage] for each in told]) for stage in range(stages)]
     if not found or None in found:
@@ -69,29 +71,37 @@ def _stage(told: Sequence[Mapping[str, Any]]) -> StageSeconds | None:
     first, last = kept[0], kept[-1]
     samples = last["samples"] - first["samples"]
     mean = {name: (last[name] - first[name]) / samples for name in last if name in first}
-    work = {name: _typical(kept, name) for name in _WORK}
-    known = sum(mean[name] for name in (*_WORK, COMMIT, WAIT))
+    worked = sum(mean[name] for name in (*_WORK, PREDICT))
+    calm = min(1.0, mean["unit_s"] / worked) if worked else 1.0
     sums = [sum(_per_sample(a, b, name) for name in _WORK) for a, b in pairwise(kept)]
     spread = statistics.stdev(sums) / statistics.mean(sums) if len(sums) > 1 else 0.0
     return StageSeconds(
-        work[FORWARD],
-        work[BACKWARD],
-        work[PREPARE],
-        work[SEND],
-        mean[COMMIT],
-        max(0.0, mean["wall_s"] - known),
+        calm * mean[FORWARD],
+        calm * mean[BACKWARD],
+        calm * mean[PREPARE],
+        calm * mean[SEND],
+        _a_batch(first, last, "step_s"),
+        _waited(kept),
+        max(0.0, mean["wall_s"] - worked - mean[COMMIT] - mean[WAIT]),
         mean.get("link_s", 0.0),
         spread,
     )
 
 
+def _a_batch(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> float:
+    return float((after[name] - before[name]) / max(1.0, after["batches"] - before["batches"]))
+
+
+def _waited(told: Sequence[Mapping[str, Any]]) -> float:
+    """In a commit, as a rule: the median from one look to the next with a commit in between."""
+    committed = [told[0]]
+    committed += [b for a, b in pairwise(told) if b["batches"] > a["batches"]]
+    waits = [_a_batch(a, b, COMMIT) - _a_batch(a, b, "step_s") for a, b in pairwise(committed)]
+    return max(0.0, statistics.median(waits)) if waits else 0.0
+
+
 def _growing(told: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [told[0], *(b for a, b in pairwise(told) if b["samples"] > a["samples"])]
-
-
-def _typical(told: Sequence[Mapping[str, Any]], name: str) -> float:
-    """The median from one look to the next: others on the machine count less."""
-    return statistics.median(_per_sample(a, b, name) for a, b in pairwise(told))
 
 
 def _per_sample(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> float:

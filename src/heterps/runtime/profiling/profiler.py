@@ -116,8 +116,7 @@ class _Profiling:
         for at, units in enumerate(counts):
             report(0.2 + 0.8 * at / len(counts), f"a run on {units}")
             trials[units] = self._trial(entry, units, times)
-        trial = Batches(self._batches.micro_batch_size, _trial_micro_batches(self._job))
-        found = totals(trials, trial, self._batches)
+        found = totals(trials, self._batches)
         layers = self._setup.trace.layers
         own = figures(entry, layers, trials[1], times, found, moved, self._batches)
         about = {
