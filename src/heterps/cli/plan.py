@@ -27,6 +27,7 @@ Examples:
   heterps plan job.yaml --plot plan.html        the same as pictures
   heterps plan --problem a.json b.json --json   one line of JSON a file
   heterps plan p.json --assignment cpu,cpu,gpu  units for a given assignment
+  heterps plan job.yaml --measure 8             run plans here, take the best of them
 \b
 JOB is a job file (YAML or JSON) that holds or points to a cluster, a profile
 and a workload, or a problem file: the three in one JSON object. Ctrl-C ends
@@ -85,6 +86,13 @@ def plan(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan as JSON.")
     ] = None,
+    measure: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Run up to N plans, learn from what they cost."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="That --measure runs a plan, once warm.")
+    ] = 5.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="One line of JSON for each file.")
     ] = False,
@@ -92,6 +100,15 @@ def plan(
 ) -> None:
     """Choose the cheapest plan that meets the throughput floor."""
     _check_usage(files, method, compare, assignment, plot, out)
+    if measure is not None:
+        other = problem or compare or frontier or plot is not None or assignment is not None
+        _check_measure(files, method, other=other)
+        from heterps.cli.measure import plan_by_measuring
+
+        interrupt = Interrupt()
+        with interrupt.watching():
+            plan_by_measuring(files[0], measure, seconds, seed, interrupt, as_json=as_json, out=out)
+        return
     if plot is not None:
         from heterps.report.plots import require_matplotlib
 
@@ -141,6 +158,12 @@ def _check_usage(
             raise typer.BadParameter("takes the plan of one file only", param_hint=option)
     if plot is not None and plot.suffix not in _KINDS_OF_PLOT:
         raise typer.BadParameter(f"'{plot}' ends neither in .png nor in .html", param_hint="--plot")
+
+
+def _check_measure(files: list[Path], method: str, *, other: bool) -> None:
+    if other or method != "auto" or len(files) > 1:
+        alone = "goes with one job, --seconds, --seed, --out and --json alone"
+        raise typer.BadParameter(alone, param_hint="--measure")
 
 
 def _names(assignment: str) -> tuple[str, ...]:
