@@ -3,7 +3,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from heterps.data.publish import is_there, to_url
+from heterps.data.publish import fetch_folder, is_there, publish_folder, to_url
+from heterps.data.storage import Storage
 from heterps.data.writing import aside
 from heterps.errors import InputError
 
@@ -40,6 +41,29 @@ def test_after_an_error_nothing_is_there(url: str):
     with pytest.raises(FileNotFoundError), to_url(url) as local:
         local.with_name("another").read_text()
     assert not is_there(url)
+
+
+def test_a_folder_is_published_once_and_fetched_whole(url: str, tmp_path: Path):
+    local, storage = tmp_path / "step-1", Storage()
+    for name in ("manifest.json", "dense.bin", "tables/t/rows.bin"):
+        (local / name).parent.mkdir(parents=True, exist_ok=True)
+        (local / name).write_text(name)
+    there = f"{url.rpartition('/')[0]}/step-1"
+    publish_folder(local, there, storage)
+    with pytest.raises(InputError, match="is there already"):
+        publish_folder(local, there, storage)
+    fetch_folder(there, tmp_path / "back", storage)
+    names = [path.relative_to(tmp_path / "back") for path in (tmp_path / "back").rglob("*.*")]
+    assert sorted(map(str, names)) == ["dense.bin", "manifest.json", "tables/t/rows.bin"]
+    assert (tmp_path / "back/tables/t/rows.bin").read_text() == "tables/t/rows.bin"
+
+
+def test_a_folder_without_its_manifest_is_not_fetched(url: str, tmp_path: Path):
+    folder = url.rpartition("/")[0]
+    with aside(f"{folder}/dense.bin") as local:
+        local.write_text("x")
+    with pytest.raises(InputError, match=r"holds no manifest\.json: it is not whole"):
+        fetch_folder(folder, tmp_path / "back", Storage())
 
 
 def test_a_local_path_is_written_as_ever(tmp_path: Path):

@@ -1,7 +1,7 @@
-"""A local file to a path or URL, where it appears whole or not at all.
+"""Local files and folders to URLs, where they appear whole or not at all.
 
-On HDFS it is written under another name and renamed, which fails where the name is taken; an object
-store shows an object once all of it is there.
+On HDFS they are written under another name and renamed, which fails where the name is taken; an
+object store shows an object once all of it is there.
 """
 
 from __future__ import annotations
@@ -72,6 +72,63 @@ def publish(local: Path, url: str, storage: Storage) -> None:
                 file_system.rm(partial)
     except (OSError, ValueError, ImportError) as error:
         raise InputError(url, f"cannot be written ({reason(error)})") from None
+
+
+def publish_folder(local: Path, url: str, storage: Storage, last: str = "manifest.json") -> None:
+    """All files of a folder to a new name, which HDFS gives them by a rename when all are there; on
+    an object store the file ``last`` at its top comes last, and whoever reads looks for it first.
+    Raises InputError, also for a name that is taken.
+    """
+    files = sorted(path for path in local.rglob("*") if path.is_file() and path != local / last)
+    names = [path.relative_to(local).as_posix() for path in files] + [last]
+    if is_there(f"{url}/{last}", storage):
+        raise InputError(url, "is there already: nothing is overwritten")
+    renamed = urlsplit(url).scheme in _RENAMES
+    target = f"{url}.partial-{secrets.token_hex(6)}" if renamed else url
+    for name in names:
+        publish(local / name, f"{target}/{name}", storage)
+    if renamed:
+        _rename_folder(target, url, storage)
+
+
+def _rename_folder(partial: str, url: str, storage: Storage) -> None:
+    file_system, source = storage.file_system(partial)
+    target = storage.file_system(url)[1]
+    try:
+        storage.patience.persist(lambda: _rename_new(file_system, source, target), url)
+    except OSError as error:
+        raise InputError(url, f"cannot be written ({reason(error)})") from None
+
+
+def _rename_new(file_system: Any, source: str, target: str) -> None:
+    if file_system.exists(source):  # else an earlier attempt did it, and its answer was lost
+        file_system.mv(source, target)
+
+
+def fetch_folder(url: str, local: Path, storage: Storage, last: str = "manifest.json") -> None:
+    """The files of a published folder into a new local one, ``last`` at the end. Raises InputError
+    for a folder that is not whole, or not there.
+    """
+    if not is_there(f"{url}/{last}", storage):
+        raise InputError(url, f"holds no {last}: it is not whole, or not there")
+    try:
+        file_system, root = storage.file_system(url)
+        found = storage.patience.persist(lambda: list(file_system.find(root)), url)
+        names = [path.removeprefix(root).lstrip("/") for path in found]
+        for name in sorted(names, key=lambda name: (name == last, name)):
+            target = local / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _get(file_system, f"{root}/{name}", target, f"{url}/{name}", storage)
+    except OSError as error:
+        raise InputError(url, f"cannot be read ({reason(error)})") from None
+
+
+def _get(file_system: Any, path: str, target: Path, url: str, storage: Storage) -> None:
+    def copy() -> None:
+        with file_system.open(path, "rb") as source, target.open("wb") as out:
+            shutil.copyfileobj(source, out, 8 << 20)
+
+    replace(storage.patience, attempt_s=None).persist(copy, url)
 
 
 def _put(file_system: Any, local: Path, path: str) -> None:
