@@ -6,13 +6,14 @@ import pytest
 
 from heterps.errors import InputError, UnknownNameError
 from heterps.events import read_events
+from heterps.runtime.building import build_model
 from heterps.runtime.elastic import Elastic, read_limits, write_limits
 from heterps.runtime.prepare import prepare
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.training import train_run
 from heterps.testing.faults import dying_engine
 from heterps.testing.forking import ForkEngine
-from heterps.testing.runs import outcome, reference, small_job
+from heterps.testing.runs import TYPE, outcome, reference, small_job
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,38 @@ def test_too_few_units_for_any_plan_are_told(data, tmp_path):
     assert elastic.proposal is None
     assert elastic.error is not None
     assert said[0].startswith("there is no plan for cpu=1: cluster.types.cpu.limit: 1 units")
+
+
+def profile(job, compute_s):
+    """Every layer takes that long for a batch of 32 on a unit, and more units share it."""
+    figures = {"compute_s": compute_s, "alpha": 1.0, "comm_s": 0.0, "transfer_s": 0.0, "beta": 0.0}
+    shape = {"kind": "dense", "input_bytes": 1, "weight_bytes": 1, "on": {TYPE: figures}}
+    return {"batch_size": 32, "layers": [{"name": n, **shape} for n in build_model(job).names]}
+
+
+def test_what_was_seen_of_a_slower_model_gives_another_plan(data, tmp_path):
+    plain, notes = make_job(data, (1,), workload__min_throughput=300), []
+    setup = prepare(plain.model_copy(update={"profile": profile(plain, 0.01), "plan": None}))
+    elastic = Elastic(tmp_path, setup, notes.append)
+    elastic.plan_by_what_was_seen(lambda folder: profile(plain, 0.02))
+    assert (elastic.proposal.reason, elastic.proposal.urgent) == ("drift", False)
+    assert sum(stage.units for stage in elastic.proposal.setup.layout.stages) > 1
+    estimate = elastic.estimate(1e6, 10.0)
+    assert estimate.samples_per_s == pytest.approx(32 / (10 * 0.02))
+    assert estimate.new_samples_per_s >= 300
+    assert estimate.pays
+    assert notes == []
+    elastic.plan_by_what_was_seen(lambda folder: profile(plain, 1.0))
+    assert max(stage.units for stage in elastic.proposal.setup.layout.stages) <= 4, "micro-batches"
+
+
+def test_a_plan_that_is_still_the_best_by_what_was_seen_stays(data, tmp_path):
+    plain, notes = make_job(data, (1,), workload__min_throughput=100), []
+    setup = prepare(plain.model_copy(update={"profile": profile(plain, 0.01), "plan": None}))
+    elastic = Elastic(tmp_path, setup, notes.append)
+    elastic.plan_by_what_was_seen(lambda folder: profile(plain, 0.02))
+    assert elastic.proposal is None
+    assert notes == ["the plan stays: by what was seen so far it is still the best"]
 
 
 def trained(job, path, engine=ForkEngine, report=lambda status: None):

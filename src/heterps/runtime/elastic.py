@@ -1,4 +1,5 @@
-"""Watches the limits of a run, and has a new plan ready when they change.
+"""Watches the limits of a run, and has a new plan ready when they change, or when the profile
+turns out to be wrong.
 
 ```text
 RUN/limits.json    {"cpu": 8}: what `heterps scale` has said
@@ -12,8 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from heterps.errors import HeterPSError, InputError, UnknownNameError
 from heterps.job.spec import Job
@@ -22,23 +24,28 @@ from heterps.runtime.scaling import (
     Estimate,
     are_lost,
     fitted,
-    plan_again,
+    plan_that_runs,
     used_units,
     with_limits,
 )
 
 LIMITS = "limits.json"
+Reason = Literal["limits", "drift"]
+Refit = Callable[[Path], dict[str, Any]]  # a profile that fits what a run folder has seen
 _LOOK_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """The run under another plan, within limits that have changed. ``urgent``: units of the present
-    plan are gone."""
+    """The run under another plan: limits have changed, or the profile was refitted. ``urgent``:
+    units of the present plan are gone. ``instead_of``: samples per second of the present plan by
+    the same figures, None without any."""
 
     setup: Setup
     limits: Mapping[str, int]
     urgent: bool
+    instead_of: float | None
+    reason: Reason = "limits"
 
 
 class ReplanError(Exception):
@@ -53,8 +60,15 @@ class ReplanError(Exception):
 class Elastic:
     """Of one run, from generation to generation. ``said`` gets lines that a person should see."""
 
-    def __init__(self, folder: Path, setup: Setup, said: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        setup: Setup,
+        said: Callable[[str], None],
+        refit: Refit | None = None,
+    ) -> None:
         self._path = folder / LIMITS
+        self._refit = refit
         self._first = setup  # whose plan comes back, where none can be made, when its units do
         self._setup = setup
         self._said = said
@@ -77,7 +91,30 @@ class Elastic:
 
     def begin(self, limits: Mapping[str, int]) -> None:
         self.proposal = self.error = None
-        self._thread = threading.Thread(target=self.plan, args=(limits,), name="plan", daemon=True)
+        self._start(partial(self.plan, limits))
+
+    def drifted(self) -> None:
+        """The run is far from its prediction: refits the profile, and plans with that. Not while
+        another plan is being made, or waits to be taken."""
+        waits = self.proposal is not None or (self._thread is not None and self._thread.is_alive())
+        if self._refit is not None and self._setup.job.profile is not None and not waits:
+            self._start(partial(self.plan_by_what_was_seen, self._refit))
+
+    def plan_by_what_was_seen(self, refit: Refit) -> None:
+        """From now on this run is planned with the refitted profile."""
+        setup, lanes = self._setup, self._setup.layout.train.lanes
+        try:
+            job = setup.job.model_copy(update={"profile": refit(self._path.parent)})
+            self._setup = prepare(job, setup.plan_document(), lanes=lanes)
+            self.proposal = self._proposal(self._known, False, "drift")
+        except HeterPSError as error:
+            self._said(f"the plan stays, since none could be made from what was seen: {error}")
+            return
+        if self.proposal is None:
+            self._said("the plan stays: by what was seen so far it is still the best")
+
+    def _start(self, work: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=work, name="plan", daemon=True)
         self._thread.start()
 
     def plan(self, limits: Mapping[str, int]) -> None:
@@ -90,24 +127,26 @@ class Elastic:
             self.error = error if urgent else None
             self._said(f"there is no plan for {shown(limits)}: {error}")
 
-    def _proposal(self, limits: Mapping[str, int], urgent: bool) -> Proposal | None:
+    def _proposal(
+        self, limits: Mapping[str, int], urgent: bool, reason: Reason = "limits"
+    ) -> Proposal | None:
         setup, lanes = self._setup, self._setup.layout.train.lanes
         job = with_limits(setup.job, {name: min(limit, lanes) for name, limit in limits.items()})
         if job.profile is None:
             document: Mapping[str, Any] = fitted(job, self._first.layout.stages)
         else:
-            document = plan_again(job).as_document()
+            document = plan_that_runs(job).as_document()
         if not urgent and _stages(document) == _stages(setup.plan_document()):
             return None
         job = job.model_copy(update={"plan": dict(document)})
-        return Proposal(prepare(job, document, lanes=lanes), limits, urgent)
+        now = setup.plan.throughput if setup.plan is not None else None
+        return Proposal(prepare(job, document, lanes=lanes), limits, urgent, now, reason)
 
     def estimate(self, samples_left: float, restart_s: float) -> Estimate | None:
         """Of the proposal; None without a prediction of both plans."""
         if self.proposal is None:
             return None
-        setup, other = self._setup, self.proposal.setup
-        now = setup.plan.throughput if setup.plan is not None else None
+        setup, other, now = self._setup, self.proposal.setup, self.proposal.instead_of
         then = other.plan.throughput if other.plan is not None else None
         if not now or not then:
             return None

@@ -15,7 +15,8 @@ _DRIFT_AFTER_S = 20.0  # of training
 
 
 class Findings:
-    """Of one generation; ``names`` are those of its workers."""
+    """Of one generation; ``names`` are those of its workers. ``drifted`` is called once, when it is
+    far from its prediction."""
 
     def __init__(
         self,
@@ -25,6 +26,7 @@ class Findings:
         events: EventLog,
         notice: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        drifted: Callable[[], None] = lambda: None,
     ) -> None:
         self._predicted = setup.plan.throughput if setup.plan else None
         self._margin = setup.job.recovery.drift
@@ -36,6 +38,7 @@ class Findings:
         self._stages = [Peers() for _ in setup.layout.stages]
         self._next_look = 0.0
         self._drifted = False
+        self._on_drift = drifted
 
     def look(self) -> None:
         """Every few seconds."""
@@ -61,4 +64,5 @@ class Findings:
         self._drifted = True
         self._events.write("drift", step=self._progress.step, **found)
         measured = f"{found['measured']:,.0f} samples/s, {found['ratio']:.0%} of the prediction"
-        self._notice(f"{measured}: a new profile would tell more")
+        self._notice(f"{measured}: planning again by what was seen")
+        self._on_drift()

@@ -64,6 +64,7 @@ class Generation:
         self._notice = notice
         self._elastic = elastic
         self._started_s = 0.0  # what it took to start
+        self._stopping = False
         self._start = start
         self._stop = stop or Stop()
         self.standing = Standing(**(start.about["standing"] if start else {}))
@@ -85,7 +86,8 @@ class Generation:
         )
         self._reported_at = 0.0
         names = self._coordinator.names
-        self._findings = Findings(setup, self.progress, names, events, notice)
+        drifted = elastic.drifted if elastic is not None else lambda: None
+        self._findings = Findings(setup, self.progress, names, events, notice, drifted=drifted)
         predicted = setup.plan.throughput if setup.plan else None
         batch_s = setup.job.workload.batch_size / predicted if predicted else None
         self._patience_s = patience_s(batch_s)
@@ -180,7 +182,7 @@ class Generation:
         left = self._layout.epochs * self._layout.train.samples - self.standing.samples
         estimate = found.estimate(left, self._started_s)
         pays = estimate is None or estimate.pays
-        about = {"limits": dict(proposal.limits), **figures(estimate)}
+        about = {"limits": dict(proposal.limits), "reason": proposal.reason, **figures(estimate)}
         if not proposal.urgent and not pays:
             found.proposal = None
             self._events.write("plan_kept", step=step, **about)
@@ -213,6 +215,7 @@ class Generation:
                 waiting.discard(message.sender)
             if self._elastic is not None:
                 self._elastic.look()
+            self._look_for_stop()
             cut = self._stop.asked or self.snapshots.late or self._units_are_lost
             if known < end and cut:
                 end = known
@@ -227,6 +230,12 @@ class Generation:
         self._say(force=True)
         self._await_commit(end)
         return end
+
+    def _look_for_stop(self) -> None:
+        if self._stop.asked and not self._stopping:
+            self._stopping = True
+            self._events.write("stopping", step=self.progress.step)
+            self._notice("stopping with a snapshot in a moment; Ctrl-C again stops at once")
 
     def _known(self, reached: int, end: int) -> int:
         pace = self.progress.batches_per_s

@@ -97,6 +97,20 @@ def plan_again(job: Job, method: str = "auto") -> Plan:
     return scheduler.plan(Problem.of(job.model_copy(update={"workload": changed})))
 
 
+def plan_that_runs(job: Job, method: str = "auto") -> Plan:
+    """The same, of stages that are no wider than a batch has micro-batches, which is what a
+    synchronous run can use."""
+    plan, most = plan_again(job, method), job.workload.micro_batches
+    if job.workload.staleness or all(stage.units <= most for stage in plan.stages):
+        return plan
+    own = job.servers
+    narrow = {
+        entry.name: min(entry.limit, most + (own.count if own.type == entry.name else 0))
+        for entry in job.cluster.types
+    }
+    return plan_again(with_limits(job, narrow), method)
+
+
 def fitted(job: Job, stages: Sequence[StageLayout]) -> dict[str, Any]:
     """The stages of a plan for which there is no profile with as many units as there are, as a
     document. The widest give up theirs first. Raises InputError when a stage would have none."""

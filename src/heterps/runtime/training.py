@@ -141,6 +141,13 @@ def _checked(setup: Setup, generation: Generation) -> tuple[StageCheck, ...]:
     return check_stages(stages, predicted, generation.progress.measured(), size)
 
 
+def _refitted(folder: Path) -> dict[str, Any]:
+    from heterps.runtime.profiling.refit import refit_profile  # which runs trials with this module
+
+    profile, _ = refit_profile(folder)
+    return profile.as_document()
+
+
 class _Run:
     """Generation after generation, until one gets to the end."""
 
@@ -164,7 +171,7 @@ class _Run:
         self._failures: list[Failure] = []
         self._generation: Generation | None = None
         self._snapshots = Snapshots(folder.path, setup.job.snapshot.keep)
-        self._elastic = Elastic(folder.path, setup, notice)
+        self._elastic = Elastic(folder.path, setup, notice, _refitted)
 
     @property
     def step(self) -> int:
@@ -259,7 +266,8 @@ class _Run:
         self._folder.write_job(setup.job)
         self._elastic.taken(setup)
         now = [stage.units for stage in self._stages]
-        about = {"limits": dict(proposal.limits), "units": now, "units_before": before}
+        about: dict[str, Any] = {"limits": dict(proposal.limits), "reason": proposal.reason}
+        about |= {"units": now, "units_before": before}
         plan = setup.plan_document()["stages"]
         self._events.write("replanned", step=self.step, **about, stages=plan, **figures(estimate))
         gain = f": {estimate.text}" if estimate is not None else ""
