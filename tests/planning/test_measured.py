@@ -28,6 +28,12 @@ def test_without_a_batch_nothing_was_measured():
     assert MeasuredStage.between(None, {}) is None
 
 
+def test_work_that_others_held_up_is_known_to_take_less():
+    seen = MeasuredStage.between(START, NOW | {"unit_s": 0.5 * (1.1 + 2.2 + 0.11 + 0.22)})
+    assert seen.calm == pytest.approx(0.5)
+    assert seen.undisturbed_s == pytest.approx(0.33 / 2 + 0.01)
+
+
 def test_an_emulated_link_counts_where_it_takes_longer():
     seen = MeasuredStage.between(START, NOW | {"link_s": 4.4})
     assert seen.comm_s == pytest.approx(0.4)

@@ -9,6 +9,7 @@ from heterps.planning.measured import StageCheck
 from heterps.report.run_report import RunReport
 
 _UNKNOWN = "-"
+_DISTURBED = 0.1
 
 
 def title(found: RunReport) -> str:
@@ -58,11 +59,22 @@ def summary_lines(found: RunReport) -> list[tuple[str, str]]:
     lines += [("simulated", _predicted(found, "simulator"))]
     lines += [(f"stage {n}", _parts(stage)) for n, stage in enumerate(found.stages)]
     lines += [("quality", _quality(found)), ("cost", _cost(found)), ("safety", _safety(found))]
+    lines += _disturbed(found)
     lines += [("trouble", line) for line in found.story.troubles]
     if found.story.oversubscribed:
         said = "units and servers needed more than 0.8 of the cores: no evidence on predictions"
         lines.append(("oversubscribed", said))
     return lines
+
+
+def _disturbed(found: RunReport) -> list[tuple[str, str]]:
+    """Where others on the machine cost a worker more than a tenth of its work's time."""
+    seen = [stage.measured.calm for stage in found.stages if stage.measured is not None]
+    lost = 1 - min(seen, default=1.0)
+    if lost <= _DISTURBED:
+        return []
+    said = f"others on this machine took up to {lost:.0%} of the time of a worker's work"
+    return [("disturbed", said)]
 
 
 def comparison(found: Sequence[RunReport]) -> Table:

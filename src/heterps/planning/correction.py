@@ -108,7 +108,7 @@ class Correction:
         """From the stages of a plan that was run."""
         pairs = list(zip(stages, measured, strict=True))
         self.compute.learn(
-            self._seen(stage, self._compute(stage), seen.compute_s)
+            self._seen(stage, self._compute(stage), seen.undisturbed_s)
             for stage, seen in pairs
             if seen is not None
         )

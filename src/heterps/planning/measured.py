@@ -20,6 +20,8 @@ _PARTS = (
     "link_s",
 )
 
+_WORK = ("forward_s", "backward_s", "prepare_s", "send_s", "predict_s")
+
 
 @dataclass(frozen=True)
 class MeasuredStage:
@@ -29,7 +31,8 @@ class MeasuredStage:
     rows), ``send_s`` (activations and gradients into messages), ``commit_s`` (summing over
     replicas, the optimizer's step), ``waiting`` by cause, and ``loop_s``, all else. Beside it:
     ``pull_s`` and ``push_s`` in which rows and their gradients were under way, ``link_s`` in which
-    an emulated link was taken. ``batch_s`` is the time from batch to batch.
+    an emulated link was taken. ``batch_s`` is the time from batch to batch, ``calm`` the share of
+    the work's time that it would have taken had nobody else used the machine.
     """
 
     batches: float
@@ -43,6 +46,7 @@ class MeasuredStage:
     push_s: float
     link_s: float
     waiting: Mapping[str, float]
+    calm: float = 1.0
 
     @classmethod
     def between(
@@ -63,7 +67,9 @@ class MeasuredStage:
         begun = seconds / batch_s
         parts = {name: passed(name) / begun for name in _PARTS}
         waiting = {cause: passed(f"wait_{cause}_s") / begun for cause in CAUSES}
-        return cls(batches, batch_s, **parts, waiting=waiting)
+        worked = sum(passed(name) for name in _WORK)
+        calm = min(1.0, passed("unit_s") / worked) if "unit_s" in now and worked > 0 else 1.0
+        return cls(batches, batch_s, **parts, waiting=waiting, calm=calm)
 
     @property
     def loop_s(self) -> float:
@@ -74,6 +80,11 @@ class MeasuredStage:
     def compute_s(self) -> float:
         """What its thread does that nothing else can be done beside, but for commits."""
         return self._work_s + self.loop_s
+
+    @property
+    def undisturbed_s(self) -> float:
+        """The same without what others on the machine held it up for."""
+        return self.calm * self._work_s + self.loop_s
 
     @property
     def _work_s(self) -> float:
