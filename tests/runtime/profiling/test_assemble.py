@@ -41,10 +41,11 @@ def test_what_a_step_takes_does_not_parallelise():
     assert found.fit.parallel == pytest.approx(0.8)
 
 
-def test_a_commit_that_waits_with_more_replicas_synchronises():
-    found = totals({1: ONE, 2: replace(ONE, sync_s=0.3)}, JOB)
-    assert found.sync_s == pytest.approx(0.3)
-    assert found.fit.parallel == pytest.approx(0.8)
+def test_waiting_for_other_replicas_does_not_parallelise_and_what_is_moved_synchronises():
+    found = totals({1: ONE, 2: replace(ONE, sync_s=0.3)}, JOB, lambda units: 0.1 * (units - 1))
+    assert found.sync_s == pytest.approx(0.1)
+    assert found.fit.seconds == pytest.approx(2.0)
+    assert found.fit.at(2) == pytest.approx(0.8 + 0.4 + 0.2)
 
 
 def test_the_layers_of_a_stage_take_together_what_it_takes():

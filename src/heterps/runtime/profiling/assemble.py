@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,21 +36,34 @@ class Moved:
 @dataclass(frozen=True)
 class StageTotals:
     """Of the whole model as one stage of a type, for a batch: ``fit`` over unit counts of what its
-    thread does, of which ``optimizer_s`` once a replica; ``sync_s`` waits for other replicas."""
+    thread does, of which ``optimizer_s`` once a replica; ``sync_s`` takes its link."""
 
     fit: Fit
     optimizer_s: float
     sync_s: float
 
 
-def totals(trials: Mapping[int, StageSeconds], batches: Batches) -> StageTotals:
-    """From runs at several numbers of units, the first of them 1."""
+def totals(
+    trials: Mapping[int, StageSeconds],
+    batches: Batches,
+    exchange_s: Callable[[int], float] = lambda units: 0.0,
+) -> StageTotals:
+    """From runs at several numbers of units, the first of them 1. ``exchange_s`` is for how long a
+    commit takes the link of a unit.
+
+    Replicas that wait for each other in a commit do not compute meanwhile, so that counts as
+    compute that does not parallelise; what is moved for it is the synchronisation."""
     size = batches.micro_batch_size * batches.micro_batches
     optimizer_s = min(seen.step_s for seen in trials.values())
-    busy = {units: seen.work_s * size / units + optimizer_s for units, seen in trials.items()}
+    busy = {
+        units: seen.work_s * size / units
+        + optimizer_s
+        + (max(0.0, seen.sync_s - exchange_s(units)) if units > 1 else 0.0)
+        for units, seen in trials.items()
+    }
     serial = optimizer_s / busy[1] if busy[1] else 0.0
-    sync_s = trials[max(trials)].sync_s if len(trials) > 1 else 0.0
-    return StageTotals(fit_parallel(busy, otherwise=1 - serial), optimizer_s, sync_s)
+    found = fit_parallel(busy, otherwise=1 - serial)
+    return StageTotals(found, optimizer_s, exchange_s(max(trials)))
 
 
 def figures(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +18,10 @@ from heterps.planning.profile import Profile
 from heterps.planning.roofline import SOURCE as ROOFLINE
 from heterps.planning.roofline import roofline_profile
 from heterps.runtime.building import build_model
-from heterps.runtime.emulation import Demand
+from heterps.runtime.emulation import Demand, exchanged_bytes
 from heterps.runtime.engines.local import LocalEngine
 from heterps.runtime.prepare import prepare
-from heterps.runtime.profiling.assemble import Batches, Moved, figures, totals
+from heterps.runtime.profiling.assemble import Batches, Moved, figures, link_s, totals
 from heterps.runtime.profiling.cache import machine, measured_key
 from heterps.runtime.profiling.exchange import Batch, read_batches, time_cuts, time_rows
 from heterps.runtime.profiling.layers import LayerTimes, time_layers
@@ -116,7 +117,7 @@ class _Profiling:
         for at, units in enumerate(counts):
             report(0.2 + 0.8 * at / len(counts), f"a run on {units}")
             trials[units] = self._trial(entry, units, times)
-        found = totals(trials, self._batches)
+        found = totals(trials, self._batches, partial(self._exchange_s, entry))
         layers = self._setup.trace.layers
         own = figures(entry, layers, trials[1], times, found, moved, self._batches)
         about = {
@@ -175,6 +176,12 @@ class _Profiling:
         batches = max(_LEAST_BATCHES, round(_TRIAL_S / batch_s))
         plan = whole_model(len(self._setup.chain.layers), entry.name, units)
         return run_trial(job, plan, batches, self._make_engine).stages[0]
+
+    def _exchange_s(self, entry: ResourceType, units: int) -> float:
+        weights = sum(weight.nbytes for weight in self._setup.chain.parameters())
+        by_servers = self._job.dense_sync == "server"
+        moved = exchanged_bytes(weights, units, by_servers=by_servers)
+        return link_s(entry, moved) + ((entry.link_ms or 0.0) / 1e3 if moved else 0.0)
 
     def _roofline(self, entry: ResourceType) -> TypeFigures:
         only = Cluster.parse({"types": [entry.as_document()]}, "cluster")

@@ -12,10 +12,11 @@ _CLOSE = 0.02  # how well the median has to be known, relative
 
 
 def repeat(
-    measure: Callable[[], Sequence[float]], most_s: float = 3.0
+    measure: Callable[[], Sequence[float]], most_s: float = 3.0, *, quickest: float = 0.5
 ) -> tuple[list[float], float]:
-    """Medians of what ``measure`` gives, and the relative spread of its sum (half the distance of
-    the quartiles). It is repeated until the sum is known to 2 %, or for ``most_s``."""
+    """The median of each time that ``measure`` gives, or what that share of them stays below, and
+    the relative spread of their sum (half the distance of the quartiles). It is repeated until the
+    sum is known to 2 %, or for ``most_s``."""
     for _ in range(_WARM_UP):
         measure()
     began = time.monotonic()
@@ -25,8 +26,9 @@ def repeat(
         late = time.monotonic() - began > most_s
         if len(taken) >= (3 if late else _LEAST) and (late or _known(taken)):
             break
-    medians = [statistics.median(column) for column in zip(*taken, strict=True)]
-    return medians, _spread([sum(each) for each in taken])
+    columns = [sorted(column) for column in zip(*taken, strict=True)]
+    typical = [column[math.floor(quickest * (len(column) - 1))] for column in columns]
+    return typical, _spread([sum(each) for each in taken])
 
 
 def _known(taken: Sequence[Sequence[float]]) -> bool:
