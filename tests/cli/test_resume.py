@@ -49,12 +49,29 @@ def test_killed_then_interrupted_a_run_still_ends_as_it_should(live, job, tmp_pa
 
 def check_snapshot_commands(path, heterps):
     listed = json.loads(heterps("snapshot", "list", str(path), "--json").out)["snapshots"]
-    assert [row["step"] for row in listed] == [320, 300, 280]
+    assert [row["step"] for row in listed][:3] == [320, 300, 280]
+    assert [row["delta_of"] for row in listed].count(None) == 2, "the newest whole one, another"
     assert "step-00000320" in heterps("snapshot", "list", str(path)).out
     assert heterps("snapshot", "verify", str(path)).code == 0
     (path / "snapshots/step-00000300/dense.safetensors").write_bytes(b"")
     found = heterps("snapshot", "verify", str(path))
     assert found.code == 1
     lines = found.out.splitlines()
-    assert [line.split()[1] for line in lines] == ["whole", "snapshot", "whole"]
+    assert [line.split()[1] for line in lines][:3] == ["whole", "snapshot", "whole"]
     assert "has changed since it was written" in lines[1]
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path):
+    slow = {"name": "cpu", "price_per_hour": 0.04, "limit": 16, "slowdown": 200}
+    live = LiveRun(small_job(tmp_path, "two_emb", (1,), cluster__types=[slow]), tmp_path)
+    try:
+        live.until("progress")
+        live.coordinator.send_signal(signal.SIGINT)
+        live.until("stopping")
+        live.coordinator.send_signal(signal.SIGINT)
+        code, said = live.ended()
+    finally:
+        live.close()
+    assert code == 130, said
+    assert said.splitlines()[-1].startswith("interrupted; there is no snapshot; begin again with")
+    assert await_no_processes(live.path) == []

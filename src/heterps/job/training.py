@@ -156,7 +156,7 @@ class SnapshotSpec(Record):
 class RecoverySpec(Record):
     """``retries`` is how often a run may fail in a row, without getting any further, before it is
     given up; ``drift`` how far its throughput may be from the prediction, as a share of it, before
-    that is said."""
+    it is planned anew by what was seen, if that pays."""
 
     retries: Count = 3
     drift: Amount = 0.3
