@@ -158,7 +158,8 @@ class BinaryCounts(Counts):
         if not pairs or math.isnan(self._sums["prediction"]):
             return math.nan
         below = np.cumsum(negative) - negative / 2
-        return float(positive @ below / pairs)
+        # Not as a product of vectors: the threads of a BLAS turn in circles after each.
+        return float((positive * below).sum() / pairs)
 
     @property
     def logloss(self) -> float:
