@@ -90,7 +90,8 @@ class SummedUpdate(DenseUpdate):
         for lr in self._lr[:1]:
             set_learning_rate(self.optimizer, lr * self._factor(batch))
         take_step(self.optimizer)
-        self.optimizer.zero_grad(set_to_none=False)
+        # The next backward puts its gradients there instead of adding them to zeros.
+        self.optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
         if self.optimizer is None:
