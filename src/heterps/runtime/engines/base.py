@@ -23,6 +23,7 @@ _THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
+_WAITING_VARIABLES = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,14 @@ class ProcessSpec:
     def variables(self) -> dict[str, str]:
         """The environment, with the number of threads; what was given for it explicitly stays.
 
-        Threads that wait for each other sleep: turning in circles they would keep the cores from
-        the servers. A worker of two threads beside a server is a sixth faster for it here.
+        Threads that wait for each other turn in circles for some 50 µs, which the gaps between the
+        operations of a model are shorter than, and then sleep: turning for longer they would keep
+        the cores from the servers. A worker of two threads beside a server is a sixth faster for it
+        here.
         """
-        waiting = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY") or "passive"}
+        waiting = {
+            name: os.environ.get(name) or usual for name, usual in _WAITING_VARIABLES.items()
+        }
         threads = dict.fromkeys(_THREAD_VARIABLES, str(self.threads))
         return {**threads, **waiting, **self.environment}
 
