@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -202,8 +203,11 @@ class MeasuredSearch:
         what the formula leaves out. A plan that would miss the floor counts as that much dearer."""
         priced: dict[Key, _Expected] = {}
         seen = {_key(entry.plan) for entry in self.rounds} | self._failed
-        for row in rows:
-            for plan in _provisions(belief, belief.kernel.names(row)):
+        # Units for the floor as it is, too: what made runs slow may have been chance.
+        floor = self._problem.workload.min_throughput
+        problems = [belief, belief.with_min_throughput(floor)]
+        for row, problem in product(rows, problems):
+            for plan in _provisions(problem, belief.kernel.names(row)):
                 if _key(plan) in seen:
                     continue
                 seen.add(_key(plan))
