@@ -70,3 +70,10 @@ def test_local_files_are_announced_once_and_never_again(lanes: Lanes):
     data = Announcements(each_bytes=0)
     walk(ReadAhead(data, lanes, range(4)), lanes, 0, 2 * lanes.plan.per_epoch)
     assert len(data.said) == 1
+
+
+def test_nothing_past_the_end_is_announced(lanes: Lanes):
+    data = Announcements()
+    stop = lanes.plan.per_epoch
+    needed = walk(ReadAhead(data, lanes, range(4), stop=stop), lanes, 0, stop)
+    assert data.said == [group for _, group in needed[1:]]

@@ -20,7 +20,7 @@ class Announced(Protocol):
 
 class ReadAhead:
     """Announces the row groups that come next on the given lanes: a few of them, and no more bytes
-    than ``most_bytes`` but for one.
+    than ``most_bytes`` but for one. Nothing is read from micro-batch ``stop`` on.
     """
 
     def __init__(
@@ -29,12 +29,14 @@ class ReadAhead:
         lanes: Lanes,
         owned: Collection[int],
         *,
+        stop: int | None = None,
         most_groups: int = MOST_GROUPS,
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._data = data
         self._lanes = lanes
         self._owned = owned
+        self._stop = stop
         self._most_groups = most_groups
         self._most_bytes = most_bytes
         self._coming: dict[Key, int] = {}  # announced and not taken, with their bytes
@@ -59,20 +61,24 @@ class ReadAhead:
         self._coming.pop(key, None)
         self._seen.add(key)
         while self._useful and self._has_room():
-            epoch, group = following = next(self._keys)
+            following = next(self._keys, None)
+            if following is None:
+                return
             if following not in self._seen:
                 self._seen.add(following)
-                self._coming[epoch, group] = self._data.announce(group)
-                self._useful = self._coming[epoch, group] > 0
+                self._coming[following] = self._data.announce(following[1])
+                self._useful = self._coming[following] > 0
 
     def _has_room(self) -> bool:
         few = len(self._coming) < self._most_groups
         return not self._coming or (few and sum(self._coming.values()) < self._most_bytes)
 
     def _keys_from(self, j: int) -> Iterator[Key]:
-        """In the order of need, many of them several times; without end."""
+        """In the order of need, many of them several times."""
         epoch = -1
         for number in self._lanes.plan.owned(self._owned, j):
+            if self._stop is not None and number >= self._stop:
+                return
             span = self._lanes.plan.span_of(number)
             if span.epoch > epoch:
                 epoch = span.epoch

@@ -19,7 +19,8 @@ class LaneReader:
     """Reads any micro-batch of its lanes; the ones in rising order at little cost.
 
     A row group that one of its lanes is reading stays decoded, and so does one that another of them
-    has still to read, up to ``cache_bytes`` in all: past that it is read again. For one thread.
+    has still to read, up to ``cache_bytes`` in all: past that it is read again. Remote ones are
+    fetched ahead, none of micro-batch ``stop`` and later. For one thread.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class LaneReader:
         owned: Collection[int],
         *,
         cache_bytes: int = CACHE_BYTES,
+        stop: int | None = None,
     ) -> None:
         self._data = data
         self._lanes = lanes
@@ -37,7 +39,7 @@ class LaneReader:
         self._held: dict[_Key, Columns] = {}  # the one used last stands last
         self._open: dict[int, _Key] = {}  # of each lane: the row group that it is in
         self._passed: dict[int, Span] = {}  # of each lane: what was read last
-        self._ahead = ReadAhead(data, lanes, self._owned)
+        self._ahead = ReadAhead(data, lanes, self._owned, stop=stop)
 
     def numbers(self, start: int = 0) -> Iterator[int]:
         """The micro-batches of its lanes from ``start`` on, without end."""

@@ -124,7 +124,8 @@ def open_data(job: Job, data: Sequence[str], *, labels: bool, binary: bool = Fal
 def in_order(data: Dataset, progress: Progress = nothing) -> Iterator[Batch]:
     """All samples once, as they stand in the files."""
     plan = LanePlan(data.samples, 1, _SAMPLES)
-    reader = LaneReader(data, Lanes(plan, data.sizes, shuffle=False), [0])
+    lanes = Lanes(plan, data.sizes, shuffle=False)
+    reader = LaneReader(data, lanes, [0], stop=plan.per_epoch)
     with Prefetch(reader, stop=plan.per_epoch) as ahead:
         for number in range(plan.per_epoch):
             yield ahead.micro_batch(number)

@@ -194,8 +194,8 @@ class Worker:
             data = Dataset.open(self._job.data, part, binary=binary)
             lanes = Lanes(plan, data.sizes, self._job.seed, shuffle=part == "train")
             owned = lanes_of_replica(replica, self._layout.routing.replicas[0], plan.lanes)
-            reader = LaneReader(data, lanes, owned)
             stop = plan.batch(batches - 1).stop
+            reader = LaneReader(data, lanes, owned, stop=stop)
             self._readers[part] = Prefetch(reader, stop=stop, on_read=self._wake.set)
         return self._readers[part]
 
