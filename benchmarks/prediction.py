@@ -39,7 +39,7 @@ from ps import machine
 
 ROOT = Path(__file__).parents[1]
 TYPES = [
-    {"name": "cpu", "price_per_hour": 0.4, "limit": 2},
+    {"name": "cpu", "price_per_hour": 0.1, "limit": 2},
     {"name": "slow", "price_per_hour": 0.02, "limit": 24, "slowdown": 10.0},
     {
         "name": "far",
@@ -54,6 +54,7 @@ MICRO_BATCH, MICRO_BATCHES = 256, 12
 ROWS, IDS = 200_000, 20_000
 RUN_S, LEAST_BATCHES = 8.0, 8
 FORMULA, SIMULATOR = (0.10, 0.25), (0.10, 0.20)  # median and worst
+ROOM = {"cpu": 0, "slow": 4, "far": 3}  # units that are not too many for two cores, with a server
 FLOOR = 0.9  # of the median measured throughput
 
 # Stages as (first layer, type, units).
@@ -234,7 +235,8 @@ def choice(
     """The plan that ``heterps plan`` would take, measured, beside the cheapest of the others."""
     ran = [each for each in counted(outcomes) if each.staleness == 2]
     floor = FLOOR * statistics.median(each.measured for each in ran)
-    plan = make_scheduler("exact").plan(problem.with_min_throughput(floor))
+    free = problem.with_limits(ROOM).with_min_throughput(floor)
+    plan = make_scheduler("exact").plan(free)
     chosen = compared(model, job, problem, plan, 2)
     tell(console, chosen)
     able = [each for each in ran if each.measured >= floor]

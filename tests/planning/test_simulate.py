@@ -69,6 +69,12 @@ def test_rows_of_a_batch_are_pulled_after_the_commit_before_it():
     assert period([rows], staleness=2) == pytest.approx(4)
 
 
+def test_the_exchange_of_a_commit_comes_before_rows_of_the_next_batch():
+    # Exchange until 4, the first rows until 5, two micro-batches until 11, the last push until 12.
+    rows = stage(fetch_s=1.0, push_s=1.0, sync_s=4.0, rows=True)
+    assert period([rows], m=2) == pytest.approx(12)
+
+
 def test_servers_are_shared_by_all_replicas():
     rows = stage(4, rows=True)
     assert period([rows], m=4, staleness=3, batches=80, server_s=5.0) == pytest.approx(40)

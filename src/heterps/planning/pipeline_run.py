@@ -20,6 +20,8 @@ from heterps.planning.time_use import TimeUse
 
 _DRAWN_AT_ONCE = 8192
 
+Act = Callable[[int, int], None]  # with a replica (or stage) and a micro-batch (or batch)
+
 
 @dataclass(frozen=True)
 class Conditions:
@@ -49,6 +51,8 @@ class PipelineRun:
         self._link_free = [0.0] * len(places)
         self._sent_at = [0.0] * len(places)  # when the last message that leaves will have left
         self._computing = [False] * len(places)
+        # What arrives while a replica commits waits for the end of that: the thread takes it in.
+        self._late: list[list[tuple[float, Act, int]] | None] = [None] * len(places)
         self._use = TimeUse(shape.replicas)
         self._factor = _factors(conditions.jitter, conditions.seed)
         self._server_s, self._server_free = conditions.server_s, 0.0
@@ -59,7 +63,7 @@ class PipelineRun:
         self._rows_committed = -1 if users else shape.batches
         self._held: dict[int, list[tuple[int, int]]] = {}  # pulls that wait for a commit, by batch
         self._read_ahead = [queue.next for queue in self._queues[: shape.replicas[0]]]
-        self._events: list[tuple[float, int, Callable[[int, int], None], int, int]] = []
+        self._events: list[tuple[float, int, Act, int, int]] = []
         self._sequence = 0
         self._now = 0.0
         self._ended: list[float] = []  # when each batch was through, in its tables too
@@ -99,13 +103,11 @@ class PipelineRun:
             servers_busy=servers_busy,
         )
 
-    def _at(self, time: float, act: Callable[[int, int], None], replica: int, at: int) -> None:
+    def _at(self, time: float, act: Act, replica: int, at: int) -> None:
         self._sequence += 1
         heapq.heappush(self._events, (time, self._sequence, act, replica, at))
 
-    def _over_link(
-        self, replica: int, seconds: float, act: Callable[[int, int], None], to: int, at: int
-    ) -> None:
+    def _over_link(self, replica: int, seconds: float, act: Act, to: int, at: int) -> None:
         """``act`` follows when the link of the replica has carried the message."""
         if seconds <= 0:
             self._at(self._now, act, to, at)
@@ -115,13 +117,21 @@ class PipelineRun:
         end = self._link_free[replica] = max(self._now, self._link_free[replica]) + seconds
         self._at(end, act, to, at)
 
-    def _send(self, replica: int, seconds: float, act: Callable[[int, int], None], at: int) -> None:
+    def _arrive(self, replica: int, seconds: float, act: Act, at: int) -> None:
+        """Over its link, unless it is at a commit, whose exchange comes first."""
+        late = self._late[replica]
+        if late is None or seconds <= 0:
+            self._over_link(replica, seconds, act, replica, at)
+        else:
+            late.append((seconds, act, at))
+
+    def _send(self, replica: int, seconds: float, act: Act, at: int) -> None:
         """The same for what others wait for: a commit comes after it."""
         self._over_link(replica, seconds, act, replica, at)
         if seconds > 0:
             self._sent_at[replica] = self._link_free[replica]
 
-    def _by_servers(self, act: Callable[[int, int], None], replica: int, at: int) -> None:
+    def _by_servers(self, act: Act, replica: int, at: int) -> None:
         if not self._server_s:
             act(replica, at)
             return
@@ -138,16 +148,14 @@ class PipelineRun:
             self._received(replica, at)
 
     def _sent_on(self, replica: int, at: int) -> None:
-        self._over_link(
-            replica, self._times[self._stage[replica]].receive_s, self._received, replica, at
-        )
+        self._arrive(replica, self._times[self._stage[replica]].receive_s, self._received, at)
 
     def _received(self, replica: int, at: int) -> None:
         """Its input is there: on to its rows, as soon as the batches that it has to see are in."""
         self._queues[replica].arrived.add(at)
         stage = self._times[self._stage[replica]]
         if not stage.rows:
-            self._over_link(replica, stage.fetch_s, self._ready, replica, at)
+            self._arrive(replica, stage.fetch_s, self._ready, at)
             return
         awaited = at // self._shape.micro_batches - 1 - self._shape.staleness
         if awaited <= self._rows_committed:
@@ -156,9 +164,7 @@ class PipelineRun:
             self._held.setdefault(awaited, []).append((replica, at))
 
     def _pulled(self, replica: int, at: int) -> None:
-        self._over_link(
-            replica, self._times[self._stage[replica]].fetch_s, self._ready, replica, at
-        )
+        self._arrive(replica, self._times[self._stage[replica]].fetch_s, self._ready, at)
 
     def _ready(self, replica: int, at: int) -> None:
         self._queues[replica].ready.add(at)
@@ -177,6 +183,7 @@ class PipelineRun:
         self._computing[replica] = True
         if do not in (FORWARD, BACKWARD):
             self._use.idles(replica, self._now, COMMITTING)
+            self._late[replica] = []
             sent = max(self._now, self._sent_at[replica])
             self._at(sent, self._reach_commit, self._stage[replica], at)
             return
@@ -214,14 +221,13 @@ class PipelineRun:
     def _leaves_back(self, replica: int, at: int) -> None:
         self._travel(replica, self._stage[replica] - 1, self._gradient_sent, at)
 
-    def _travel(self, replica: int, to: int, act: Callable[[int, int], None], at: int) -> None:
+    def _travel(self, replica: int, to: int, act: Act, at: int) -> None:
         latency = self._times[self._stage[replica]].latency_s + self._times[to].latency_s
         receiver = self._number[to, self._shape.replica(to, at)]
         self._at(self._now + latency, act, receiver, at)
 
     def _gradient_sent(self, replica: int, at: int) -> None:
-        seconds = self._times[self._stage[replica]].send_s
-        self._over_link(replica, seconds, self._gradient_there, replica, at)
+        self._arrive(replica, self._times[self._stage[replica]].send_s, self._gradient_there, at)
 
     def _gradient_there(self, replica: int, at: int) -> None:
         self._queues[replica].gradient_arrived(at)
@@ -265,6 +271,9 @@ class PipelineRun:
         first = self._number[number, 0]
         for replica in range(first, first + self._times[number].replicas):
             self._computing[replica] = False
+            late, self._late[replica] = self._late[replica], None
+            for seconds, act, at in late or ():
+                self._arrive(replica, seconds, act, at)
             self._work(replica)
 
     def _end_batches(self) -> None:
