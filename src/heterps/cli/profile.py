@@ -201,6 +201,6 @@ def _about(about: Any) -> str:
     ran = " and ".join(str(units) for units in about.units)
     text = f"{about.source} on {ran} {'unit' if about.units == (1,) else 'units'}"
     text += f", spread {100 * about.spread:.0f} %"
-    if about.residual is not None:
+    if about.residual is not None and len(about.units) > 2:  # two points fit any line
         text += f", fit within {100 * about.residual:.1f} %"
     return text
