@@ -12,6 +12,7 @@ import io
 import os
 import re
 import shutil
+import ssl
 import sys
 import tarfile
 import time
@@ -70,11 +71,18 @@ class _Hashed(io.RawIOBase):
         return block
 
 
+def opened(url: str) -> IO[bytes]:
+    """With the certificates that pip trusts."""
+    trusted = ssl.create_default_context(cafile=os.environ.get("PIP_CERT"))
+    stream: IO[bytes] = urllib.request.urlopen(url, timeout=60, context=trusted)
+    return stream
+
+
 def archive_url() -> str:
     """Where the index that pip uses has the archive."""
     index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
     page = f"{index}/pyspark/"
-    with urllib.request.urlopen(page, timeout=60) as answer:
+    with opened(page) as answer:
         found = re.search(rf'href="([^"]*{re.escape(ARCHIVE)})[#"]', answer.read().decode())
     if found is None:
         raise SystemExit(f"error: {page} names no {ARCHIVE}")
@@ -109,7 +117,7 @@ def _jars(archive: tarfile.TarFile, wanted: set[str]) -> Iterator[tuple[str, IO[
 def download(folder: Path) -> None:
     for attempt in range(_ATTEMPTS):
         try:
-            with urllib.request.urlopen(archive_url(), timeout=60) as answer:
+            with opened(archive_url()) as answer:
                 return unpack(answer, folder)
         except (OSError, tarfile.TarError) as error:
             if attempt == _ATTEMPTS - 1:
