@@ -82,7 +82,12 @@ def train(inputs: list[Any], total: Any) -> dict[str, Any]:
     seconds, losses = [], []
     for text in TASK["texts"]:
         dataset = paddle.distributed.InMemoryDataset()
-        dataset.init(batch_size=TASK["batch"], thread_num=1, use_var=inputs, pipe_command="cat")
+        dataset.init(
+            batch_size=TASK["batch"],
+            thread_num=TASK["threads"],
+            use_var=inputs,
+            pipe_command="cat",
+        )
         dataset.set_filelist([text])
         dataset.load_into_memory()
         started = time.perf_counter()

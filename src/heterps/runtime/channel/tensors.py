@@ -71,7 +71,7 @@ class Layout:
         """Copies the tensors that share a buffer into it, narrowed on the way."""
         for entry in self.entries:
             if not entry.part:
-                _at(memory, entry).copy_(tensors[entry.name].detach())
+                _copy(tensors[entry.name].detach(), _at(memory, entry))
 
     def large(self, at_least_bytes: int, most: int) -> tuple[str, ...]:
         """The names whose tensors are worth a buffer of their own, that goes out without a copy."""
@@ -105,6 +105,16 @@ def lay_out(
         raise WireError(f"{problem}, so take more micro-batches of fewer samples")
     encoded: bytes = msgpack.packb([entry.fields() for entry in entries], use_bin_type=True)
     return Layout(tuple(entries), tuple(alone), end, encoded)
+
+
+def _copy(source: Tensor, target: Tensor) -> None:
+    """Bytes, which are what control messages are, without torch: it would take helping threads for
+    them, and once more threads than one have such, those of the model sleep between any two of its
+    operations."""
+    if source.dtype == torch.uint8:
+        target.numpy()[...] = source.numpy()
+    else:
+        target.copy_(source)
 
 
 class Layouts:
