@@ -1,5 +1,6 @@
 """Snapshots: whole or refused, into any number of shards, and the table goes on bit for bit."""
 
+import itertools
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from heterps.errors import InputError, SnapshotError
 from heterps.ps.initial import Normal
 from heterps.ps.manifests import MANIFEST
 from heterps.ps.rules import RULES
-from heterps.ps.sharding import shard_of
+from heterps.ps.sharding import bucket_of, shard_of
 from heterps.ps.snapshots import Partial, open_snapshot
 from heterps.testing.tables import STORES, assert_same_rows, make_table
 
@@ -172,15 +173,39 @@ def test_a_delta_whose_base_is_gone_or_replaced_is_refused(make, tmp_path):
         make().load(tmp_path / "1")
 
 
-def test_the_files_are_plain_safetensors_sorted_by_bucket(make, tmp_path):
+@pytest.mark.parametrize("block", [7, 65_536])
+def test_the_files_are_plain_safetensors_of_blocks_ordered_by_bucket(
+    make, tmp_path, monkeypatch, block
+):
+    monkeypatch.setattr("heterps.ps.bucket_files._BLOCK_ROWS", block)
     table = make()
     train([table], 1)
     table.save(tmp_path / "s")
-    files = [load_file(path) for path in sorted((tmp_path / "s" / "table").glob("rows-*"))]
-    assert sum(len(file["ids"]) for file in files) == len(table)
-    for file in files:
+    paths = sorted((tmp_path / "s" / "table").glob("rows-*"))
+    files = {path: load_file(path) for path in paths}
+    assert sum(len(file["ids"]) for file in files.values()) == len(table)
+    for path, file in files.items():
         assert table.pull(file["ids"]).tobytes() == file["values"].tobytes()
-        assert file["bucket_offsets"][-1] == len(file["ids"])
+        first = int(path.name.split("-")[1])
+        found = bucket_of(file["ids"])
+        for line in file["bucket_offsets"]:
+            for bucket, (start, end) in enumerate(itertools.pairwise(line.tolist()), first):
+                assert set(found[start:end].tolist()) <= {bucket}
+        assert file["bucket_offsets"][-1, -1] == len(file["ids"])
+
+
+@pytest.mark.parametrize("block", [1, 7])
+def test_small_blocks_load_into_other_shards(make, tmp_path, monkeypatch, block):
+    monkeypatch.setattr("heterps.ps.bucket_files._BLOCK_ROWS", block)
+    table = make()
+    train([table], 2)
+    table.save(tmp_path / "s")
+    rows = 0
+    for shard in range(3):
+        part = make()
+        part.load(tmp_path / "s", shard, 3)
+        rows += len(part)
+    assert rows == len(table)
 
 
 def test_an_empty_table_can_be_saved(make, tmp_path):
@@ -251,7 +276,7 @@ def test_what_is_no_snapshot_is_refused(make, tmp_path):
     with pytest.raises(SnapshotError, match="cannot be read"):
         make().load(tmp_path)
     (tmp_path / MANIFEST).write_text("[]")
-    with pytest.raises(SnapshotError, match="format 2"):
+    with pytest.raises(SnapshotError, match="format 3"):
         make().load(tmp_path)
 
 

@@ -1,5 +1,8 @@
 #include "heterps/store/capture.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace heterps::store {
 
 void RowBatch::clear() {
@@ -29,6 +32,27 @@ void RowBatch::add(const RowBatch& from, std::size_t begin, std::size_t end, con
     append(state, from.state, layout.state);
     append(frequency, from.frequency, 1);
     append(last_seen, from.last_seen, 1);
+}
+
+void RowBatch::order_by_bucket(const RowBatch& from, const Layout& layout) {
+    const std::size_t count = from.ids.size();
+    std::vector<std::uint32_t> places(count);
+    std::array<std::uint32_t, kBuckets> next{};
+    for (std::size_t i = 0; i < count; ++i) ++next[places[i] = bucket_of(from.ids[i])];
+    std::uint32_t first = 0;
+    for (std::uint32_t& place : next) first += std::exchange(place, first);
+    for (std::uint32_t& place : places) place = next[place]++;
+    const auto put = [&](auto& to, const auto& source, int width) {
+        const auto columns = static_cast<std::size_t>(width);
+        to.resize(source.size());
+        for (std::size_t i = 0; i < count; ++i)
+            std::copy_n(source.data() + i * columns, columns, to.data() + places[i] * columns);
+    };
+    put(ids, from.ids, 1);
+    put(values, from.values, layout.dim);
+    put(state, from.state, layout.state);
+    put(frequency, from.frequency, 1);
+    put(last_seen, from.last_seen, 1);
 }
 
 HotCapture::HotCapture(const Rows& rows, std::int64_t since)

@@ -6,6 +6,10 @@
 
 namespace heterps::store {
 
+namespace {
+constexpr std::size_t kRowsAtOnce = 65'536;  // some milliseconds
+}
+
 std::unique_ptr<Capture> Table::capture(std::int64_t since_step) {
     if (options_.evict_after > 0) {  // so that what has expired is named as removed
         const std::unique_lock<TableLock> lock(lock_);
@@ -82,19 +86,30 @@ void Capture::count_cold() {
 Capture::~Capture() { finish(false); }
 
 bool Capture::next(std::size_t max_rows, RowBatch& batch) {
-    batch.clear();
     if (!open_) throw std::invalid_argument("the capture is finished");
     max_rows = std::max<std::size_t>(1, max_rows);
-    {
-        const std::shared_lock<TableLock> lock(table_.lock_);
-        hot_->next(max_rows, batch);
+    staged_.clear();
+    for (std::size_t left = max_rows; left > 0;) {
+        stage(std::min(kRowsAtOnce, left));
+        if (max_rows - staged_.ids.size() == left) break;
+        left = max_rows - staged_.ids.size();
     }
-    if (batch.ids.empty()) next_cold(max_rows, batch);
+    batch.order_by_bucket(staged_, layout());
     return !batch.ids.empty();
 }
 
+// Adds none only at the end.
+void Capture::stage(std::size_t max_rows) {
+    const std::size_t before = staged_.ids.size();
+    {
+        const std::shared_lock<TableLock> lock(table_.lock_);
+        hot_->next(max_rows, staged_);
+    }
+    if (staged_.ids.size() == before) stage_cold(max_rows);
+}
+
 // Rows that were on disk when the capture began: the file is frozen, so no lock is needed.
-void Capture::next_cold(std::size_t max_rows, RowBatch& batch) {
+void Capture::stage_cold(std::size_t max_rows) {
     const ColdFile* file = table_.cold_ ? &table_.cold_->file() : nullptr;
     while (extent_given_ == extent_rows_.ids.size()) {
         if (extent_ == cold_.newest.size()) return;
@@ -108,7 +123,7 @@ void Capture::next_cold(std::size_t max_rows, RowBatch& batch) {
         ++extent_;
     }
     const std::size_t end = std::min(extent_rows_.ids.size(), extent_given_ + max_rows);
-    batch.add(extent_rows_, extent_given_, end, layout());
+    staged_.add(extent_rows_, extent_given_, end, layout());
     extent_given_ = end;
 }
 

@@ -1,14 +1,17 @@
-"""Rows of a range of buckets in one safetensors file, sorted by bucket.
+"""Rows of a range of buckets in one safetensors file.
 
-A file is laid out before its rows are known: a capture says how many each bucket has, so rows are
-scattered to their places as they come, and memory stays small whatever the size of the table.
+A file is laid out before its rows are known: a capture says how many each bucket has. Rows come in
+blocks that are small enough for the processor's cache, each ordered by bucket, and lie in the file
+as they came, block after block; ``bucket_offsets`` has a line for each block, which says where its
+buckets begin. So memory stays small whatever the size of the table, a block goes to a file in one
+write per column, and a bucket is read in as many pieces as there are blocks.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,18 +19,17 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
-from heterps.ps.sharding import bucket_of
+from heterps.ps.sharding import BUCKETS, bucket_of
 
 Array = npt.NDArray[Any]
 COLUMNS = ("ids", "values", "state", "frequency", "last_seen")
 _OFFSETS = "bucket_offsets"
 _NAMES = {np.dtype(np.int64): "I64", np.dtype(np.float32): "F32", np.dtype(np.uint32): "U32"}
 _BLOCK_ROWS = 65_536
-_BLOCKS = 4  # that are sorted and written at a time
 
 
 class Capture(Protocol):
-    """The rows of a table at one moment, handed out in any order."""
+    """The rows of a table at one moment, handed out in blocks, each ordered by bucket."""
 
     @property
     def bucket_counts(self) -> npt.NDArray[np.uint64]: ...
@@ -80,7 +82,7 @@ class TensorFile:
 
 
 class BucketWriter:
-    """Scatters the rows of a capture over files of consecutive bucket ranges."""
+    """Spreads the rows of a capture over files of consecutive bucket ranges."""
 
     def __init__(
         self, folder: Path, capture: Capture, ranges: list[range], widths: Mapping[str, int]
@@ -88,85 +90,54 @@ class BucketWriter:
         self._folder = folder
         self._capture = capture
         self._widths = widths
-        self._place = np.zeros(len(capture.bucket_counts), np.int64)
-        self._file_of = np.full(len(capture.bucket_counts), -1, np.int64)
+        counts = capture.bucket_counts.astype(np.int64)
+        self._rows = [int(counts[buckets.start : buckets.stop].sum()) for buckets in ranges]
+        self._blocks = -(-int(counts.sum()) // _BLOCK_ROWS)
+        self.ranges = [buckets for buckets, rows in zip(ranges, self._rows, strict=True) if rows]
+        self._rows = [rows for rows in self._rows if rows]
         self.files: list[TensorFile] = []
-        self.ranges = [b for b in ranges if capture.bucket_counts[b.start : b.stop].sum()]
 
     def write(self) -> None:
         """Read the capture to its end."""
         try:
-            for buckets in self.ranges:
-                self._add_file(buckets)
-            for block in self._blocks():
-                self._scatter(block)
+            for buckets, rows in zip(self.ranges, self._rows, strict=True):
+                self._add_file(buckets, rows)
+            places, block = [0] * len(self.files), 0
+            while (columns := self._capture.next(_BLOCK_ROWS)) is not None:
+                places = self._add_block(block, dict(zip(COLUMNS, columns, strict=True)), places)
+                block += 1
             for file in self.files:
                 file.sync()
         finally:
             for file in self.files:
                 file.close()
 
-    def _add_file(self, buckets: range) -> None:
-        counts = self._capture.bucket_counts[buckets.start : buckets.stop].astype(np.int64)
-        rows = int(counts.sum())
+    def _add_file(self, buckets: range, rows: int) -> None:
         shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
             "ids": (np.int64, (rows,)),
-            _OFFSETS: (np.int64, (len(buckets) + 1,)),
+            _OFFSETS: (np.int64, (self._blocks, len(buckets) + 1)),
             **{name: (np.float32, (rows, width)) for name, width in self._widths.items() if width},
             "frequency": (np.uint32, (rows,)),
             "last_seen": (np.uint32, (rows,)),
         }
         name = f"rows-{buckets.start:04}-{buckets.stop:04}.safetensors"
-        file = TensorFile(self._folder / name, shapes)
-        self._file_of[buckets.start : buckets.stop] = len(self.files)
-        self.files.append(file)
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        file.write(_OFFSETS, 0, offsets)
-        self._place[buckets.start : buckets.stop] = offsets[:-1]
+        self.files.append(TensorFile(self._folder / name, shapes))
 
-    def _blocks(self) -> Iterator[dict[str, Array]]:
-        """Large ones, whose runs of a bucket are worth a write, of small ones: the table stands
-        still while it hands one out."""
-        held: list[tuple[Array, ...]] = []
-        while (block := self._capture.next(_BLOCK_ROWS)) is not None:
-            held.append(block)
-            if len(held) == _BLOCKS:
-                yield _joined(held)
-                held = []
-        if held:
-            yield _joined(held)
-
-    def _scatter(self, block: Mapping[str, Array]) -> None:
-        buckets = bucket_of(block["ids"])
-        order = np.argsort(buckets, kind="stable")
-        counts = np.bincount(buckets, minlength=len(self._place))
-        runs = self._runs(counts)
-        for name in COLUMNS:
-            ordered = np.take(block[name], order, axis=0)
-            for index, place, rows in runs:
-                file = self.files[index]
-                if name in file.columns:
-                    file.write(name, place, ordered[rows])
-        self._place += counts
-
-    def _runs(self, counts: Array) -> list[tuple[int, int, slice]]:
-        """Of a block that is ordered by bucket: file, place in it, and rows of the block that
-        follow each other there too."""
-        held = np.flatnonzero(counts)
-        ends, sizes = np.cumsum(counts[held]), counts[held]
-        files, places = self._file_of[held], self._place[held]
-        apart = (files[1:] != files[:-1]) | (places[1:] != places[:-1] + sizes[:-1])
-        first = np.concatenate([[0], np.flatnonzero(apart) + 1])
-        last = np.concatenate([first[1:], [len(held)]]) - 1
-        return [
-            (int(files[a]), int(places[a]), slice(int(ends[a] - sizes[a]), int(ends[b])))
-            for a, b in zip(first, last, strict=True)
-        ]
-
-
-def _joined(blocks: list[tuple[Array, ...]]) -> dict[str, Array]:
-    columns = zip(*blocks, strict=True)
-    return {name: np.concatenate(c) for name, c in zip(COLUMNS, columns, strict=True)}
+    def _add_block(
+        self, block: int, columns: Mapping[str, Array], places: Sequence[int]
+    ) -> list[int]:
+        """Writes it from these rows of the files on; the rows behind it."""
+        counts = np.bincount(bucket_of(columns["ids"]), minlength=BUCKETS)
+        first = np.concatenate([[0], np.cumsum(counts)])
+        ends = []
+        for file, buckets, place in zip(self.files, self.ranges, places, strict=True):
+            own = first[buckets.start : buckets.stop + 1]
+            file.write(_OFFSETS, block, own - own[0] + place)
+            for name in file.columns:
+                if name != _OFFSETS:
+                    file.write(name, place, columns[name][own[0] : own[-1]])
+            ends.append(place + int(own[-1] - own[0]))
+        return ends
 
 
 def write_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -187,12 +158,23 @@ def read_tensors(path: Path) -> dict[str, Array]:
 
 
 def read_rows(path: Path, buckets: range, wanted: range) -> Iterator[dict[str, Array]]:
-    """The rows of the wanted buckets of a file that holds ``buckets``, block by block."""
+    """The rows of the wanted buckets of a file that holds ``buckets``, piece by piece."""
+    first = max(wanted.start, buckets.start) - buckets.start
+    last = min(wanted.stop, buckets.stop) - buckets.start
     with safe_open(path, framework="numpy") as file:
         offsets = file.get_tensor(_OFFSETS)
-        first = offsets[max(wanted.start, buckets.start) - buckets.start]
-        end = offsets[min(wanted.stop, buckets.stop) - buckets.start]
         names = [name for name in COLUMNS if name in file.keys()]  # noqa: SIM118
-        for at in range(first, end, _BLOCK_ROWS):
-            rows = slice(at, min(at + _BLOCK_ROWS, end))
-            yield {name: file.get_slice(name)[rows] for name in names}
+        for start, end in _pieces(offsets[:, first], offsets[:, last]):
+            for at in range(start, end, _BLOCK_ROWS):
+                rows = slice(at, min(at + _BLOCK_ROWS, end))
+                yield {name: file.get_slice(name)[rows] for name in names}
+
+
+def _pieces(starts: Array, ends: Array) -> list[tuple[int, int]]:
+    """Those that follow each other as one; none that is empty."""
+    held = starts < ends
+    starts, ends = starts[held], ends[held]
+    apart = starts[1:] != ends[:-1]
+    starts = np.concatenate([starts[:1], starts[1:][apart]])
+    ends = np.concatenate([ends[:-1][apart], ends[-1:]])
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 from heterps.errors import SnapshotError
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
 Entry = dict[str, Any]
 

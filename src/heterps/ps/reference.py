@@ -292,14 +292,14 @@ class ReferenceCapture:
 
     def __init__(self, table: ReferenceTable, since_step: int) -> None:
         live = dict(table._live_items(table._rows))
-        chosen = [(key, row) for key, row in live.items() if row.last_seen > since_step]
+        found = [(key, row) for key, row in live.items() if row.last_seen > since_step]
+        buckets = bucket_of(np.array([key for key, _ in found], np.int64))
+        chosen = [found[n] for n in np.argsort(buckets, kind="stable")]
         self._table = table
         self._all = _as_arrays(chosen, table.dim, table.rule.state_width(table.dim))
         self._next = 0
         self.rows = len(chosen)
-        self.bucket_counts = np.bincount(
-            bucket_of(np.array([key for key, _ in chosen], np.int64)), minlength=BUCKETS
-        ).astype(np.uint64)
+        self.bucket_counts = np.bincount(buckets, minlength=BUCKETS).astype(np.uint64)
         self.step = table.step
         self.committed = table.committed
         self.removed = np.array(sorted(table._removed - live.keys()), np.int64)
@@ -309,7 +309,7 @@ class ReferenceCapture:
         self.pending_last_seen = np.array([seen.last_seen for _, seen in pending], np.uint32)
 
     def next(self, max_rows: int) -> Rows | None:
-        """The next rows, at most ``max_rows``; None after the last."""
+        """The next rows, at most ``max_rows``, by ascending bucket; None after the last."""
         at = slice(self._next, self._next + max_rows)
         self._next += max_rows
         ids, values, state, frequency, last_seen = self._all

@@ -20,6 +20,8 @@ struct RowBatch {
     void clear();
     void add(const char* record, const Layout& layout);
     void add(const RowBatch& from, std::size_t begin, std::size_t end, const Layout& layout);
+    // Becomes the rows of `from` by ascending bucket; those of one bucket keep their order.
+    void order_by_bucket(const RowBatch& from, const Layout& layout);
 };
 
 // What a capture knows besides the rows.

@@ -252,7 +252,8 @@ class Capture {
     ~Capture();
     const CaptureSummary& summary() const { return summary_; }
     const Layout& layout() const { return table_.layout(); }
-    // Replaces the batch by the next rows, at most `max_rows`; false after the last.
+    // Replaces the batch by the next rows, at most `max_rows`, by ascending bucket; false after
+    // the last. The table stands still for a small part of them at a time.
     bool next(std::size_t max_rows, RowBatch& batch);
     // With `ok`, later captures no longer report what was removed before this one.
     void finish(bool ok);
@@ -264,7 +265,8 @@ class Capture {
     Table& table_;
     CaptureSummary summary_;
     void count_cold();
-    void next_cold(std::size_t max_rows, RowBatch& batch);
+    void stage(std::size_t max_rows);
+    void stage_cold(std::size_t max_rows);
 
     std::int64_t since_;
     std::unique_ptr<HotCapture> hot_;
@@ -273,6 +275,7 @@ class Capture {
     std::size_t extent_ = 0;
     RowBatch extent_rows_;  // of the extent that is being read
     std::size_t extent_given_ = 0;
+    RowBatch staged_;  // in the order in which they were found
     AlignedBuffer buffer_;
     bool open_ = true;
 };
