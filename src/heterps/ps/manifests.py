@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from heterps.errors import SnapshotError
 
 FORMAT = 3
@@ -46,7 +48,7 @@ def read_manifest(folder: Path) -> Entry:
 
 def seal(path: Path) -> dict[str, Any]:
     """What a manifest says of a file, so that it is never loaded torn or altered."""
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest(path)}
+    return {"file": path.name, "bytes": path.stat().st_size, "xxh3": digest(path)}
 
 
 def sealed_path(folder: Path, sealed: Mapping[str, Any]) -> Path:
@@ -63,15 +65,16 @@ def check_seal(folder: Path, sealed: Mapping[str, Any]) -> Path:
         raise SnapshotError(
             path, f"expected {sealed['bytes']} bytes, found {path.stat().st_size}: it is torn"
         )
-    if digest(path) != sealed["sha256"]:
+    if digest(path) != sealed["xxh3"]:
         raise SnapshotError(path, "its checksum differs from the manifest's: it is corrupted")
     return path
 
 
 def digest(path: Path) -> str:
-    """Processors of today have instructions for SHA-256: it takes a third of BLAKE2b's time."""
+    """XXH3 of 128 bits: against accidents, not against an enemy, who could write a manifest too.
+    It takes a sixth of SHA-256's time, which was a fifth of what a snapshot costs."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
 def sync(path: Path) -> None:
