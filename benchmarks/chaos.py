@@ -1,12 +1,13 @@
 """Kills and stops processes of training runs at random, and compares what the runs end with.
 
     .venv/bin/python benchmarks/chaos.py [--kills 50] [--per-run 8] [--minutes 45] [--seed 0]
-                                         [--epochs 100] [--json FILE]
+                                         [--epochs 100] [--json FILE [--more]]
 
 Runs of two models of the zoo take turns, each as `heterps train` in processes of its own: workers,
 parameter servers, and the coordinator, which is followed by `heterps resume`. Every run has to end
 with the losses, weights and rows of one that was not disturbed, to the bit; the exit code is 1 if
-one does not. After so many minutes no more processes are killed and the last run is left to end.
+one does not. After so many minutes no more processes are killed and the last run is left to end;
+with --more a later call goes on from what FILE holds.
 """
 
 from __future__ import annotations
@@ -63,11 +64,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=float, default=100.0, help="of 28 batches each")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--more", action="store_true", help="go on from what --json FILE holds")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with this
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         until = time.monotonic() + options.minutes * 60
         chaos = Chaos(Path(folder), options.seed, until, options.epochs)
+        if options.more and options.json.exists():
+            chaos.go_on_from(json.loads(options.json.read_text()))
         chaos.go(options.kills, options.per_run)
     print_table(chaos.kills)
     same = sum(chaos.same)
@@ -75,7 +79,7 @@ def main() -> int:
     print(f"\n{len(chaos.kills)} kills in {runs}")
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        document = {"seed": options.seed, "runs": len(chaos.same), "identical": same}
+        document: dict[str, Any] = {"seed": options.seed, "identical": chaos.same}
         document["kills"] = [asdict(kill) for kill in chaos.kills]
         options.json.write_text(json.dumps(document, indent=1))
     return 0 if all(chaos.same) else 1
@@ -91,6 +95,12 @@ class Chaos:
         self._draw = random.Random(seed)
         self._until = until
         self._epochs = epochs
+
+    def go_on_from(self, document: dict[str, Any]) -> None:
+        """What was found before counts, and what comes is drawn anew."""
+        self.kills = [Kill(**kill) for kill in document["kills"]]
+        self.same = document["identical"]
+        self._draw.seed(f"{document['seed']} {len(self.same)}")
 
     def go(self, kills: int, per_run: int) -> None:
         jobs = {model: make_job(self._folder, model, self._epochs) for model in MODELS}
