@@ -12,14 +12,14 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from heterps.errors import ServerError
 from heterps.ps.dense import CapturedTensor, DenseTensor
 from heterps.ps.protocol import CAPTURED
 from heterps.ps.requests import Answer, Request
-from heterps.ps.service import Hosted, Outcome, Service, as_document, make_table
+from heterps.ps.scratch import Scratch
+from heterps.ps.service import Hosted, Outcome, Service, as_document
 from heterps.ps.snapshots import open_snapshot
 
 
@@ -38,8 +38,9 @@ class _Chosen:
 class Background:
     """``handle`` is readable when ``finished`` has something, or after ``wake``."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, scratch: Scratch) -> None:
         self._service = service
+        self._scratch = scratch
         self._job: _Job | None = None
         self._thread: threading.Thread | None = None
         self._done: deque[_Job] = deque()
@@ -67,7 +68,7 @@ class Background:
         self._give_up_unconcluded()
         chosen, begun = self._chosen(request), []
         base = request.header.fields.get("base")
-        delta_of = open_snapshot(base) if isinstance(base, str) else None
+        delta_of = open_snapshot(self._scratch.path(base)) if isinstance(base, str) else None
         try:
             for hosted in chosen.tables.values():
                 hosted.table.begin_save(delta_of)
@@ -92,6 +93,7 @@ class Background:
     def conclude(self, request: Request) -> None:
         """The save into a folder was published under an identity, or (without one) given up."""
         folder, tables = self._unconcluded
+        self._scratch.forget(request.text("folder"))
         if folder != request.text("folder"):
             return
         self._unconcluded = ("", [])
@@ -144,7 +146,8 @@ class Background:
         """Writes the parts of this shard, and gives their entries of the manifest."""
         began = time.thread_time()
         folder, base = request.text("folder"), request.header.fields.get("base")
-        delta_of = open_snapshot(base) if isinstance(base, str) else None
+        delta_of = open_snapshot(self._scratch.path(base)) if isinstance(base, str) else None
+        where = self._scratch.made(folder)
         captured, self._captured = self._captured, {}
         if self._unconcluded[0] == CAPTURED:
             self._unconcluded = ("", [])
@@ -155,10 +158,10 @@ class Background:
         shard, shards = self._service.shard, self._service.shards
         try:
             for name, hosted in chosen.tables.items():
-                entries.append(hosted.table.save_part(folder, name, shard, shards, delta_of))
+                entries.append(hosted.table.save_part(where, name, shard, shards, delta_of))
                 written.append(hosted)
             tensors = [
-                tensor.save_part(folder, name, captured.get(name))
+                tensor.save_part(where, name, captured.get(name))
                 for name, tensor in chosen.tensors.items()
             ]
         except Exception:
@@ -180,7 +183,7 @@ class Background:
         """Replaces the tables. The old rows go first, since there may be no room for both; by
         then the snapshot is known to hold the tables.
         """
-        path, alias = Path(request.text("path")), request.header.fields.get("alias")
+        path, alias = self._scratch.path(request.text("path")), request.header.fields.get("alias")
         snapshot = open_snapshot(path)
         names = {name: alias if isinstance(alias, str) else name for name in chosen.tables}
         for saved in names.values():
@@ -190,7 +193,7 @@ class Background:
         for name, hosted in chosen.tables.items():
             if len(hosted.table) or hosted.table.step:
                 hosted.table.close()
-                hosted.table = make_table(hosted.spec)
+                hosted.table = self._service.make_table(hosted.spec)
             hosted.table.load(path, shard, shards, names[name])
         for name, tensor in chosen.tensors.items():
             tensor.load(path, name)

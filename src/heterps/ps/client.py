@@ -7,8 +7,9 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -17,12 +18,14 @@ import numpy as np
 
 from heterps.errors import InputError, ServerError, UnknownNameError
 from heterps.ps.calls import Call, Joint, Reply, read_document
+from heterps.ps.courier import Courier
 from heterps.ps.link import Identity, Link
 from heterps.ps.links import Links
 from heterps.ps.processes import registrations
 from heterps.ps.protocol import CAPTURED, ONCE, PATIENT, PRECISIONS, DenseSpec, TableSpec
 from heterps.ps.remote import RemoteTable
 from heterps.ps.remote_tensor import RemoteTensor
+from heterps.ps.scratch import HERE
 from heterps.ps.sharding import BUCKETS
 from heterps.ps.snapshots import Partial, open_snapshot
 from heterps.wire.frames import Buffer
@@ -71,6 +74,7 @@ class Client:
         links = [Link(shard, self.shards, address) for shard, address in enumerate(addresses)]
         self._links = Links(links, self._identity)
         self._numbers = itertools.count(1)
+        self._courier: Courier | None = None
         self._room = [threading.Semaphore(_IN_FLIGHT) for _ in addresses]
         self.close = weakref.finalize(self, self._links.close)
 
@@ -90,6 +94,16 @@ class Client:
             encrypt=found[0].encrypt,
             **options,
         )
+
+    def look_for_disk(self, folder: Path) -> None:
+        """Unless every server has this folder of ours, snapshots come and go through this client
+        from now on."""
+        courier = Courier(self)
+        self._courier = None if courier.sees(folder) else courier
+
+    @property
+    def shares_disk(self) -> bool:
+        return self._courier is None
 
     def create_table(self, name: str, spec: TableSpec) -> RemoteTable:
         """The table of that name, made if it is not there; a different spec is an InputError."""
@@ -121,8 +135,8 @@ class Client:
         """Has every server hold on to what it has now. The ``save`` that follows, with the same
         arguments, writes that, whatever changes meanwhile.
         """
-        base = None if delta_of is None else str(Path(delta_of).absolute())
-        self.everywhere("capture", {"names": names, "base": base}).result()
+        with self._known(delta_of) as base:
+            self.everywhere("capture", {"names": names, "base": base}).result()
 
     def release(self) -> None:
         """Lets go of a capture that is not going to be saved."""
@@ -140,13 +154,16 @@ class Client:
         """One snapshot of all tables and tensors, or of those named; a delta follows the last.
         None follows one that is ``aside``: the last stays what it was."""
         base = None if delta_of is None else open_snapshot(Path(delta_of).absolute())
-        with Partial(Path(path).absolute()) as partial:
-            fields: dict[str, Any] = {"folder": str(partial.folder)}
-            asked = {**fields, "names": names, "base": None if base is None else str(base.path)}
+        with Partial(Path(path).absolute()) as partial, self._known(delta_of) as known:
+            far = f"{HERE}{partial.folder.name}"
+            fields = {"folder": str(partial.folder) if self._courier is None else far}
+            asked = {**fields, "names": names, "base": known}
             identity = None
             try:
                 saving = self.everywhere("save", asked, timeout_s=timeout_s, take=read_document)
                 written = saving.result()
+                if self._courier is not None:
+                    self._courier.bring(far, written, partial.folder)
                 tables = [entry for shard in written for entry in shard["tables"]]
                 tensors = [entry for shard in written for entry in shard["tensors"]]
                 _check_names(names, [e.get("table", e.get("tensor")) for e in [*tables, *tensors]])
@@ -166,8 +183,9 @@ class Client:
         """Replaces all tables and tensors, or those named, by a snapshot's. ``alias`` is what the
         snapshot calls a table, if that is not its name here.
         """
-        asked = {"path": str(Path(path).absolute()), "names": names, "alias": alias}
-        loaded = self.everywhere("load", asked, timeout_s=timeout_s).result()
+        with self._known(path, rows=True) as known:
+            asked = {"path": known, "names": names, "alias": alias}
+            loaded = self.everywhere("load", asked, timeout_s=timeout_s).result()
         _check_names(names, [name for shard in loaded for name in shard["names"]])
 
     def advance(self, generation: int) -> None:
@@ -234,6 +252,18 @@ class Client:
         except ServerError:
             call.release()
             raise
+
+    @contextmanager
+    def _known(self, path: str | Path | None, *, rows: bool = False) -> Iterator[str | None]:
+        """What servers call a snapshot, which may have to be taken to them for the time being."""
+        if path is None or self._courier is None:
+            yield None if path is None else str(Path(path).absolute())
+            return
+        taken = self._courier.take(Path(path).absolute(), rows=rows)
+        try:
+            yield taken
+        finally:
+            self._courier.forget(taken)
 
     def _conclude(self, fields: Mapping[str, Any]) -> None:
         try:

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from heterps.errors import HeterPSError, InputError, ServerError
-from heterps.processes import Child, stop_all
+from heterps.processes import Child, handed_secret, stop_all
 from heterps.wire.keys import read_key
 from heterps.wire.sockets import MAX_IPC_PATH
 
@@ -53,15 +53,30 @@ class Registration:
         kinds = ("ipc://", "tcp://") if near else ("tcp://", "ipc://")
         return min(self.addresses, key=lambda address: kinds.index(address[:6]))
 
+    @classmethod
+    def parse(cls, text: bytes | str) -> Registration:
+        """Raises ValueError for what is none."""
+        try:
+            fields = json.loads(text)
+            return cls(**{**fields, "addresses": tuple(fields["addresses"])})
+        except (TypeError, KeyError):
+            raise ValueError("not a server's registration") from None
+
     def write(self, folder: Path) -> None:
         path = registration_path(folder, self.shard)
+        path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(f".{secrets.token_hex(4)}.new")
         aside.write_text(json.dumps(asdict(self)))
         aside.rename(path)
 
 
 def registration_path(folder: Path, shard: int) -> Path:
-    return folder / FOLDER / f"shard-{shard}.json"
+    return folder / registration_name(shard)
+
+
+def registration_name(shard: int) -> str:
+    """In the folder of its server."""
+    return f"{FOLDER}/shard-{shard}.json"
 
 
 def registrations(folder: Path) -> list[Registration]:
@@ -71,11 +86,10 @@ def registrations(folder: Path) -> list[Registration]:
     found = []
     for path in (folder / FOLDER).glob("shard-*.json"):
         try:
-            fields = json.loads(path.read_text())
-            found.append(Registration(**{**fields, "addresses": tuple(fields["addresses"])}))
+            found.append(Registration.parse(path.read_text()))
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError):
             raise InputError(str(path), "not a server's registration") from None
     if not found:
         raise InputError(str(folder), "no parameter server is registered here")
@@ -171,12 +185,14 @@ def _serve(options: argparse.Namespace) -> None:
     from heterps.ps.server import Server
 
     folder: Path = options.run
+    (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     server = Server(
-        read_key(folder),
+        handed_secret() or read_key(folder),
         options.shard,
         options.shards,
         generation=options.generation,
         encrypt=options.encrypt,
+        folder=folder,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())

@@ -86,6 +86,12 @@ class Request:
             raise InputError("ids", f"expected a vector of i8, got {buffer.dtype} {buffer.shape}")
         return self.peer.array(buffer)
 
+    def octets(self) -> NDArray[np.uint8]:
+        buffer = self._buffer(0, "octets")
+        if buffer.dtype != "u1" or len(buffer.shape) != 1:
+            raise InputError("octets", f"expected bytes, got {buffer.dtype} {buffer.shape}")
+        return self.peer.array(buffer)
+
     def floats(self, index: int, name: str, shape: tuple[int, ...] | None = None) -> Floats:
         """Rows or gradients as float32, decoded if they travelled in another precision."""
         buffer = self._buffer(index, name)

@@ -23,6 +23,7 @@ from heterps.ps.background import Background
 from heterps.ps.peers import CallLog, Peers, wrong_generation
 from heterps.ps.protocol import DONE, FAILED, ONCE, PATIENT, error_fields
 from heterps.ps.requests import Answer, Request
+from heterps.ps.scratch import Scratch
 from heterps.ps.service import Service, as_document
 from heterps.wire.frames import MAX_BUFFER_BYTES
 from heterps.wire.sessions import Parts, refusal
@@ -44,17 +45,20 @@ class Server:
         *,
         generation: int = 0,
         encrypt: bool = False,
+        folder: Path | None = None,
     ) -> None:
+        """``folder`` is for files on their way to a client that shares no disk with it."""
         if not 0 <= shard < shards:
             raise InputError("shard", f"expected 0 to {shards - 1}, got {shard}")
         self.instance = secrets.token_bytes(16)
         self.addresses: list[str] = []
         self.refused = 0
         about = {"instance": self.instance, "shard": shard, "shards": shards}
-        self._service = Service(shard, shards)
+        self._scratch = Scratch(folder)
+        self._service = Service(shard, shards, self._scratch)
         self._peers = Peers(key, generation, about)
         self._log = CallLog()
-        self._background = Background(self._service)
+        self._background = Background(self._service, self._scratch)
         self._held: list[Request] = []
         self._started = time.monotonic()
         self._calls = 0
@@ -179,6 +183,8 @@ class Server:
                 return as_document(self._stats())
             case "advance":
                 self._advance(request.integer("generation"))
+            case "sees" | "fetch" | "put" | "forget":
+                return self._scratch.handle(request)
             case "capture":
                 self._background.capture(request)
             case "conclude":

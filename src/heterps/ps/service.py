@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from heterps.ps.initial import INITIALIZERS
 from heterps.ps.protocol import DenseSpec, TableSpec
 from heterps.ps.requests import Answer, Request
 from heterps.ps.rules import RULES, Rule
+from heterps.ps.scratch import Scratch
 from heterps.ps.table import SparseTable
 from heterps.wire.frames import as_buffer
 
@@ -37,9 +39,10 @@ class Service:
     that has to wait: ``ripe`` yields its answer later. For one thread.
     """
 
-    def __init__(self, shard: int, shards: int) -> None:
+    def __init__(self, shard: int, shards: int, scratch: Scratch | None = None) -> None:
         self.shard = shard
         self.shards = shards
+        self._scratch = scratch or Scratch(None)
         self.tables: dict[str, Hosted] = {}
         self.tensors: dict[str, DenseTensor] = {}
         self._tensor_specs: dict[str, DenseSpec] = {}
@@ -96,10 +99,15 @@ class Service:
         _check_name(name)
         known = self.tables.get(name)
         if known is None:
-            self.tables[name] = Hosted(spec, make_table(spec))
+            self.tables[name] = Hosted(spec, self.make_table(spec))
         elif known.spec != spec:
             raise InputError("spec", f"table '{name}' exists as {known.spec}")
         return Answer()
+
+    def make_table(self, spec: TableSpec) -> SparseTable:
+        """Raises InputError for a spec that makes no sense."""
+        cold = None if spec.path is None else self._scratch.made(spec.path)
+        return make_table(spec, cold)
 
     def _pull(self, request: Request) -> Answer | None:
         hosted = self._hosted(request)
@@ -200,8 +208,9 @@ class Service:
         return self.tensors[name]
 
 
-def make_table(spec: TableSpec) -> SparseTable:
-    """Raises InputError for a spec that makes no sense."""
+def make_table(spec: TableSpec, cold: Path | None = None) -> SparseTable:
+    """``cold`` is a folder for rows that do not fit. Raises InputError for a spec that makes no
+    sense."""
     if spec.initial not in INITIALIZERS:
         raise UnknownNameError("initial", "initializer", spec.initial, INITIALIZERS)
     return SparseTable(
@@ -210,7 +219,7 @@ def make_table(spec: TableSpec) -> SparseTable:
         seed=spec.seed,
         initial=INITIALIZERS[spec.initial](spec.scale),
         memory_bytes=spec.memory_bytes,
-        path=spec.path,
+        path=cold,
         admission=spec.admission,
         evict_after=spec.evict_after,
         max_rows=spec.max_rows,
