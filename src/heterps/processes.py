@@ -1,14 +1,16 @@
 """Child processes that leave nothing behind, however their parent ends.
 
-``python -m heterps.processes [--parent PID] MODULE ARGUMENT…`` runs a module as a script in a
-process that is told (SIGTERM) when its parent has gone: by the kernel, and by the end of its
-standard input. Whoever does not end then is ended.
+``python -m heterps.processes [--parent PID] [--secret N] MODULE ARGUMENT…`` runs a module as a
+script in a process that is told (SIGTERM) when its parent has gone: by the kernel, and by the end
+of its standard input. Whoever does not end then is ended. A secret is the first N bytes of that
+input: neither the command line nor the environment, which others may read, nor a file holds it.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import os
 import runpy
 import signal
@@ -17,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -36,12 +39,16 @@ class Child:
         arguments: Sequence[str],
         log: Path,
         environment: Mapping[str, str] | None = None,
+        secret: bytes = b"",
     ) -> None:
-        """Starts it; ``environment`` is added to this process's own, ``log`` is appended to."""
+        """Starts it; ``environment`` is added to this process's own, ``log`` is appended to, and
+        ``secret`` is what `handed_secret` gives in it."""
         command = [sys.executable, "-m", "heterps.processes"]
         # The kernel's word on a dead parent is about the thread that started us, so only the main.
         if threading.current_thread() is threading.main_thread():
             command += ["--parent", str(os.getpid())]
+        if secret:
+            command += ["--secret", str(len(secret))]
         self.log = log
         self._code: int | None = None
         with log.open("ab") as output:
@@ -55,6 +62,13 @@ class Child:
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
+        self._hand_over(secret)
+
+    def _hand_over(self, secret: bytes) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended already, which is seen soon
+            self._process.stdin.write(secret)
+            self._process.stdin.flush()
 
     @property
     def pid(self) -> int:
@@ -144,12 +158,39 @@ def ending(code: int) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="heterps.processes", description=__doc__)
     parser.add_argument("--parent", type=int, help="end when this process has ended")
+    parser.add_argument("--secret", type=int, default=0, help="bytes of a secret to read first")
     parser.add_argument("module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(argv)
+    # This file may be known under two names, and the module asks for the one it imports.
+    importlib.import_module("heterps.processes").keep_secret(_read(options.secret))
     _end_with_parent(options.parent)
     sys.argv = [options.module, *options.arguments]
     runpy.run_module(options.module, run_name="__main__", alter_sys=True)
+
+
+_secret = b""
+
+
+def handed_secret() -> bytes:
+    """What this process was given when it was started; nothing, if it was started otherwise."""
+    return _secret
+
+
+def keep_secret(secret: bytes) -> None:
+    """For whoever starts processes in another way."""
+    global _secret
+    _secret = secret
+
+
+def _read(count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        more = os.read(0, count - len(found))
+        if not more:
+            raise SystemExit("the process that started this one has gone")
+        found += more
+    return found
 
 
 def _end_with_parent(parent: int | None) -> None:

@@ -37,7 +37,7 @@ def test_everything_but_workload_cluster_and_data_has_a_default():
             {"servers": {"type": "cpus"}},
             "servers.type: unknown resource type 'cpus' (known: cpu); did you mean 'cpu'?",
         ),
-        ({"engine": "ray"}, "engine: expected local, got 'ray'"),
+        ({"engine": "rays"}, "engine: expected local or ray, got 'rays'; did you mean 'ray'?"),
         ({"dense_sync": "none"}, "dense_sync: expected allreduce or server, got 'none'"),
         ({"data": DATA | {"label": "C1"}}, "data: column 'C1' is the label and an input at once"),
     ],

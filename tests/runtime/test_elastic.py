@@ -92,16 +92,22 @@ def trained(job, path, engine=ForkEngine, report=lambda status: None):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_units_that_go_and_come_back_change_the_plan_and_not_the_result(data, tmp_path):
-    job, path = make_job(data, workload__epochs=8), tmp_path / "run"
+@pytest.mark.parametrize("by", ["a person", "the engine"])
+def test_units_that_go_and_come_back_change_the_plan_and_not_the_result(data, tmp_path, by):
+    job, path, there = make_job(data, workload__epochs=8), tmp_path / "run", {"cpu": 16}
+
+    class Engine(ForkEngine):
+        def limits(self, units):
+            return there
 
     def report(status):
-        if status.step >= 20 and not (path / "limits.json").exists():
-            write_limits(path, job, {"cpu": 2})
-        elif status.step >= 60:
-            write_limits(path, job, {"cpu": 16})
+        limits = {"cpu": 2 if 20 <= status.step < 60 else 16}
+        if by == "the engine":
+            there.update(limits)
+        elif limits != read_limits(path):
+            write_limits(path, job, limits)
 
-    found, events, notes = trained(job, path, report=report)
+    found, events, notes = trained(job, path, Engine, report)
     assert [event["units"] for event in events] == [[1, 1], [3, 1]]
     assert notes[0] == "another plan for cpu=2"
     expected = reference(job)

@@ -47,6 +47,6 @@ def test_types_that_are_not_there_are_refused_before_anything_is_run(job):
     cluster = {"types": [{"name": "gpu", "device": "cuda", "price_per_hour": 1, "limit": 1}]}
     other = job.model_copy(update={"cluster": type(job.cluster).parse(cluster, "cluster")})
     with pytest.raises(InputError, match=r"cluster\.types\.gpu\.device: this machine has no cuda"):
-        Measurer(other, 1.0)
+        Measurer(other, 1.0, ForkEngine)
     with pytest.raises(InputError, match="data: is missing: a plan can be measured only"):
-        Measurer(job.model_copy(update={"data": None}), 1.0)
+        Measurer(job.model_copy(update={"data": None}), 1.0, ForkEngine)

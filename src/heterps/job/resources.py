@@ -10,6 +10,7 @@ from pydantic import AfterValidator, model_validator
 from heterps.errors import UnknownNameError
 from heterps.job.catalog import Hardware, catalog
 from heterps.job.fields import Amount, Positive, Record, Text, Units, refuse, shown
+from heterps.job.ray import RayNeeds
 
 
 class ResourceType(Record):
@@ -17,7 +18,8 @@ class ResourceType(Record):
 
     ``memory_gib`` absent means that memory does not limit a stage. ``slowdown``, ``link_mbps`` and
     ``link_ms`` make a slower unit out of a faster one (emulation). With ``catalog`` the fields that
-    are not given, ``hardware`` among them, are those of the catalogue.
+    are not given, ``hardware`` among them, are those of the catalogue. ``ray`` is what a unit takes
+    of a node under the Ray engine.
     """
 
     name: Text
@@ -31,6 +33,7 @@ class ResourceType(Record):
     link_ms: Amount | None = None
     catalog: Text | None = None
     hardware: Hardware | None = None
+    ray: RayNeeds | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr
 from heterps.errors import InputError, UnknownNameError
 from heterps.job.data import DataSpec
 from heterps.job.fields import Amount, Count, Positive, Record, Text, one_of, refuse
+from heterps.job.ray import RaySpec
 from heterps.job.resources import Cluster
 from heterps.job.training import (
     ClipSpec,
@@ -76,7 +77,8 @@ class Job(Record):
     dense_sync: Annotated[Literal["allreduce", "server"], one_of("allreduce", "server")] = (
         "allreduce"
     )
-    engine: Annotated[Literal["local"], one_of("local")] = "local"
+    engine: Annotated[Literal["local", "ray"], one_of("local", "ray")] = "local"
+    ray: RaySpec = RaySpec()
     wire: WireSpec = WireSpec()
     clip: ClipSpec = ClipSpec()
     snapshot: SnapshotSpec = SnapshotSpec()

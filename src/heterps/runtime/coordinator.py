@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from torch import Tensor
 
 from heterps.errors import HeterPSError, InputError, ProcessError, WorkerLostError
 from heterps.ps.client import Client
-from heterps.ps.processes import FOLDER, clear_registrations, registration_path, registrations
+from heterps.ps.processes import clear_registrations
 from heterps.runtime.building import table_spec
 from heterps.runtime.channel.wake import Wake
+from heterps.runtime.code import read_code
 from heterps.runtime.control import Desk, Message
-from heterps.runtime.engines.base import Engine, ProcessSpec
+from heterps.runtime.engines.base import Engine
 from heterps.runtime.prepare import Setup
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.saved_model import TABLES, save_dense
+from heterps.runtime.server_group import ServerGroup
 from heterps.runtime.socket_folder import SocketFolder
+from heterps.runtime.specs import Sites, nearest, server_spec, units_of, worker_name, worker_spec
 from heterps.runtime.watch import Watch
 
 _START_S = 120.0
@@ -63,17 +64,18 @@ class Coordinator:
     @property
     def names(self) -> list[str]:
         """Of the workers."""
-        return [f"stage-{stage}-replica-{replica}" for stage, replica in self._layout.workers]
+        return [worker_name(place) for place in self._layout.workers]
 
     def start(self) -> None:
         """Returns when all processes are there and connected."""
         self._closing.callback(self._wake.close)
         self._closing.callback(self._desk.close)
         sockets = self._closing.enter_context(SocketFolder(self._folder.path))
-        control = self._desk.listen(f"ipc://{sockets}/control")
-        self._start_servers()
-        for number, name in enumerate(self.names):
-            self._start_worker(number, name, control, sockets)
+        units = units_of(self._setup.job, self._layout)
+        self._sites = Sites.found(self._engine, sockets, units)
+        control = [self._desk.listen(address) for address in self._sites.control()]
+        self._start_processes(control)
+        self._servers = ServerGroup(self._watch.servers, self._sites, self._folder.path)
         self.client = self._connect_to_servers()
         self._await_beats()
         self._introduce()
@@ -195,61 +197,34 @@ class Coordinator:
             self.receive(_LOOK_S)
         return done.result()
 
-    def _start_servers(self) -> None:
-        own = self._setup.job.servers
-        path = self._folder.path
-        (path / FOLDER).mkdir(exist_ok=True)
-        clear_registrations(path)
-        for shard in range(own.count):
-            place = ["--shard", str(shard), "--shards", str(own.count)]
-            options = ["--run", str(path), "--generation", str(self._generation)]
-            options += ["--encrypt"] if self._encrypt else []
-            spec = ProcessSpec(
-                f"server-{shard}",
-                "heterps.ps.server",
-                (*place, *options),
-                threads=own.threads,
-            )
+    def _start_processes(self, control: list[str]) -> None:
+        clear_registrations(self._folder.path)
+        common = (self._setup.job, self._folder.key, self._generation)
+        for shard in range(self._setup.job.servers.count):
+            spec = server_spec(*common, shard, self._sites)
             self._watch.servers.append(self._engine.start(spec))
+        for number, place in enumerate(self._layout.workers):
+            threads = self._setup.type_of(place[0]).threads
+            spec = worker_spec(*common, number, place, control, self._sites, threads)
+            self._watch.workers.append(self._engine.start(spec))
 
     def _connect_to_servers(self) -> Client:
-        path, deadline = self._folder.path, time.monotonic() + _START_S
-        for shard, handle in enumerate(self._watch.servers):
-            while not registration_path(path, shard).exists():
-                self.receive(_LOOK_S / 4)
-                if time.monotonic() > deadline:
-                    problem = f"was not ready in {_START_S:g} s: {handle.last_words()}"
-                    raise ProcessError(handle.spec.name, problem, "stuck")
+        self._servers.await_all(_START_S, lambda: self.receive(_LOOK_S / 4))
         client = self._client()
-        cold = path / "cold"
-        job = self._setup.job
-        shutil.rmtree(cold, ignore_errors=True)
-        if any(entry.memory_gib is not None for entry in job.tables.values()):
-            cold.mkdir()
-            self._closing.callback(shutil.rmtree, cold, ignore_errors=True)
+        self.while_watching(partial(client.look_for_disk, self._folder.path))
+        cold = self._servers.cold_folder(self._setup.job, client, self._closing)
         for name, dim in self._setup.chain.tables.items():
-            spec = table_spec(job, name, dim, str(cold))
+            spec = table_spec(self._setup.job, name, dim, cold)
             self.while_watching(partial(client.create_table, name, spec))
         # Pings have connections of their own, where nothing that takes long is under way.
         self._watch.client = self._client(retries=0)
         return client
 
     def _client(self, **options: Any) -> Client:
-        client = Client.of_run(self._folder.path, generation=self._generation, **options)
+        options |= {"generation": self._generation, "encrypt": self._encrypt}
+        client = Client(self._servers.addresses_for(), self._folder.key, **options)
         self._closing.callback(client.close)
         return client
-
-    def _start_worker(self, number: int, name: str, control: str, sockets: Path) -> None:
-        stage, _ = self._layout.workers[number]
-        arguments = [
-            *("--run", str(self._folder.path), "--name", name, "--number", str(number)),
-            *("--control", control, "--listen", f"ipc://{sockets}/{number}"),
-            *("--generation", str(self._generation)),
-            *(["--encrypt"] if self._encrypt else []),
-        ]
-        threads = self._setup.type_of(stage).threads
-        spec = ProcessSpec(name, "heterps.runtime.worker", tuple(arguments), threads=threads)
-        self._watch.workers.append(self._engine.start(spec))
 
     def _await_beats(self) -> None:
         """Until every worker has been heard of."""
@@ -266,18 +241,22 @@ class Coordinator:
         job = self._setup.job.document()
         job.pop("plan", None)
         job.pop("profile", None)
-        servers = [found.address for found in registrations(self._folder.path)]
-        common = {"job": job, "layout": self._layout.as_fields(), "servers": servers}
+        common = {"job": job, "layout": self._layout.as_fields(), "code": read_code(job)}
         for worker, (stage, _) in enumerate(self._layout.workers):
             threads = self._setup.type_of(stage).threads
-            self._tell(worker, "prepare", {**common, "threads": threads})
+            own = {"threads": threads, "servers": self._servers.addresses_for(self.names[worker])}
+            self._tell(worker, "prepare", {**common, **own})
         ready = self.gather("ready", _START_S)
-        addresses = [ready[worker].fields["address"] for worker in range(len(self._watch.workers))]
         meetings = [""] * len(self._layout.stages)
         for worker, (stage, replica) in enumerate(self._layout.workers):
             if replica == 0:
                 meetings[stage] = ready[worker].fields["meeting"]
-        self.tell_all("connect", {"addresses": addresses, "meetings": meetings})
+        for worker, name in enumerate(self.names):
+            addresses = [
+                nearest(ready[n].fields["addresses"], near=self._sites.near(name, other))
+                for n, other in enumerate(self.names)
+            ]
+            self._tell(worker, "connect", {"addresses": addresses, "meetings": meetings})
         self.gather("connected", _START_S)
 
     def _tell(
@@ -332,13 +311,15 @@ class Coordinator:
         return self._gone(seen)
 
     def _said(self, failed: Message) -> HeterPSError:
-        problem, path = failed.fields["problem"], failed.fields["traceback"]
+        problem, name = failed.fields["problem"], self.names[failed.sender]
+        path = self._folder.logs / f"{name}.traceback.txt"
+        path.write_text(failed.fields["traceback"], encoding="utf-8")
         if failed.fields["input"]:
             where, _, said = problem.partition(": ")
-            return InputError(where, f"{said} ({self.names[failed.sender]})")
+            return InputError(where, f"{said} ({name})")
         problem = f"failed: {problem} (traceback: {path})"
         follows = failed.fields["follows"]
-        return ProcessError(self.names[failed.sender], problem, "lost" if follows else "wrong")
+        return ProcessError(name, problem, "lost" if follows else "wrong")
 
     def _gone(self, seen: HeterPSError | None) -> HeterPSError:
         gone = self._watch.gone()

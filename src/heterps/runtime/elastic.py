@@ -74,6 +74,8 @@ class Elastic:
         self._said = said
         self._next_look = 0.0
         self._known = {entry.name: entry.limit for entry in setup.job.cluster.types}
+        self._most = dict(self._known)  # what the job allows
+        self.there: Callable[[], Mapping[str, int]] = dict  # what the engine has, if it knows
         self._thread: threading.Thread | None = None
         self.proposal: Proposal | None = None
         self.error: HeterPSError | None = None  # there is no plan for what is left
@@ -84,10 +86,21 @@ class Elastic:
         if now < self._next_look or (self._thread is not None and self._thread.is_alive()):
             return
         self._next_look = now + _LOOK_EVERY_S
-        limits = {**self._known, **read_limits(self._path.parent)}
+        limits = self.limits()
         if limits != self._known:
             self._known = limits
             self.begin(limits)
+
+    def limits(self) -> dict[str, int]:
+        """What the job allows, or was said since, as far as it is there."""
+        there = self.there()
+        allowed = {**self._most, **read_limits(self._path.parent)}
+        return {name: min(limit, there.get(name, limit)) for name, limit in allowed.items()}
+
+    def settle(self) -> None:
+        """Until no plan is being made any more."""
+        if self._thread is not None:
+            self._thread.join()
 
     def begin(self, limits: Mapping[str, int]) -> None:
         self.proposal = self.error = None

@@ -16,8 +16,7 @@ from heterps.planning.plan import Plan
 from heterps.planning.policy.measured import MeasuredSearch, Round
 from heterps.planning.problem import Problem
 from heterps.runtime.coordinator import Coordinator
-from heterps.runtime.engines.base import Engine
-from heterps.runtime.engines.local import LocalEngine
+from heterps.runtime.engines import MakeEngine, engines_of
 from heterps.runtime.prepare import Setup, check_device, prepare
 from heterps.runtime.profiling.trial import bare
 from heterps.runtime.progress import Progress
@@ -28,7 +27,6 @@ _LEAST_BATCHES = 4  # after the first ones, which warm up
 _AHEAD_S, _AHEAD_BATCHES = 2.0, 8
 _PATIENCE_S = 300.0  # until as many batches as that are done
 
-MakeEngine = Callable[[Path], Engine]
 Stop = Callable[[], bool]
 
 
@@ -46,12 +44,12 @@ class Measurer:
     snapshots and earlier models do not count. Raises InputError for types that this machine does
     not have."""
 
-    def __init__(self, job: Job, seconds: float, make_engine: MakeEngine = LocalEngine) -> None:
+    def __init__(self, job: Job, seconds: float, make_engine: MakeEngine) -> None:
         if job.model is None or job.data is None:
             part = "model" if job.model is None else "data"
             raise InputError(part, "is missing: a plan can be measured only of a job that can run")
         for entry in job.cluster.types:
-            if entry.limit > 0:
+            if entry.limit > 0 and job.engine == "local":
                 check_device(entry)
         self._job = _lasting(job)
         self._seconds = seconds
@@ -106,15 +104,26 @@ def measure_plans(
     *,
     told: Callable[[int, Plan, Round | str | None], None] = lambda number, plan, found: None,
     stop: Stop = lambda: False,
-    make_engine: MakeEngine = LocalEngine,
+    make_engine: MakeEngine | None = None,
     search: MeasuredSearch | None = None,
 ) -> MeasuredSearch:
     """Up to ``rounds`` plans, each run for ``seconds``. ``told`` hears of every round twice: with
     None before it, and after it with what was found, or why nothing was. After ``stop`` the round
     under way ends at once. Raises InputError before anything is run, InfeasibleError where there
     is no plan, and what a run raises if the first one fails."""
-    measurer = Measurer(job, seconds, make_engine)
     search = search or MeasuredSearch(problem, seed=job.seed, stop=stop)
+    with engines_of(job, make_engine) as make:
+        _measure(Measurer(job, seconds, make), search, rounds, told, stop)
+    return search
+
+
+def _measure(
+    measurer: Measurer,
+    search: MeasuredSearch,
+    rounds: int,
+    told: Callable[[int, Plan, Round | str | None], None],
+    stop: Stop,
+) -> None:
     for number in range(rounds):
         plan = None if stop() else search.propose()
         if plan is None:
@@ -131,7 +140,6 @@ def measure_plans(
         if found is None:
             break
         told(number, plan, search.measured(plan, found.samples_per_s, found.stages))
-    return search
 
 
 def _lasting(job: Job) -> Job:

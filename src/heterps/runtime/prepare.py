@@ -193,7 +193,7 @@ def _check_layers(problem: Problem, chain: Chain) -> None:
 
 def _check(job: Job, stages: Sequence[StageLayout]) -> None:
     types = {entry.name: entry for entry in job.cluster.types}
-    for stage in stages:
+    for stage in stages if job.engine == "local" else ():
         check_device(types[stage.type])
     _check_units(job, stages)
     if job.dense_sync == "server" and job.optimizer.name not in _SERVER_OPTIMIZERS:

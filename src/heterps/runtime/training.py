@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,16 @@ from heterps.planning.plan import Plan
 from heterps.planning.simulate import simulate
 from heterps.runtime.elastic import Elastic, Proposal, ReplanError, figures, shown
 from heterps.runtime.emulation import Demand
+from heterps.runtime.engines import MakeEngine, engines_of
 from heterps.runtime.engines.base import Engine
-from heterps.runtime.engines.local import LocalEngine
 from heterps.runtime.failure import Failure, Kind, decide
 from heterps.runtime.generation import Generation, Notice, Report
 from heterps.runtime.layout import StageLayout
 from heterps.runtime.prepare import Setup, prepare
 from heterps.runtime.run_folder import PLAN, RunFolder
-from heterps.runtime.scaling import Estimate, used_units
+from heterps.runtime.scaling import Estimate, are_lost, used_units
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
+from heterps.runtime.specs import units_of
 from heterps.runtime.stop import Stop, StoppedError
 
 
@@ -84,7 +85,7 @@ def train_run(
     setup: Setup,
     folder: RunFolder,
     report: Report = lambda status: None,
-    make_engine: Callable[[Path], Engine] = LocalEngine,
+    make_engine: MakeEngine | None = None,
     *,
     start: RunSnapshot | None = None,
     stop: Stop | None = None,
@@ -92,19 +93,17 @@ def train_run(
 ) -> TrainResult:
     """Trains and leaves everything in the folder, from ``start`` on if there is one. When a process
     fails, all start again from the last snapshot, as long as that leads anywhere; ``notice`` gets
-    the lines about it that a person should see.
+    the lines about it that a person should see. The engine is the job's, unless another is given.
 
     Raises what ended it; no process is left. After ``stop`` was asked, KeyboardInterrupt.
     """
     with folder.events() as events:
         about = {"steps": setup.layout.batches, "workers": len(setup.layout.workers)}
         events.write("resumed" if start else "started", step=start.step if start else 0, **about)
-        demand = demand_of(setup)
-        if demand.oversubscribed:
-            events.write("oversubscribed", busy=demand.busy, cores=demand.cores)
-        run = _Run(setup, folder, events, report, make_engine, stop or Stop(), notice)
+        run = _Run(setup, folder, events, report, stop or Stop(), notice)
         try:
-            result = run.to_the_end(start)
+            with engines_of(setup.job, make_engine) as make:
+                result = run.to_the_end(make, start)
         except (KeyboardInterrupt, StoppedError):
             events.write("interrupted", step=run.step, snapshot=run.snapshot_step)
             raise KeyboardInterrupt from None
@@ -116,12 +115,13 @@ def train_run(
     return result
 
 
-def demand_of(setup: Setup) -> Demand:
-    """How many of this machine's cores the workers and servers of a run keep busy."""
+def demand_of(setup: Setup, cores: int | None = None) -> Demand:
+    """How many cores the workers and servers of a run keep busy, of those that there are; by
+    default this machine's."""
     stages = enumerate(setup.layout.stages)
     units = [(setup.type_of(number), stage.units) for number, stage in stages]
     servers = setup.job.servers.count * setup.job.servers.threads
-    return Demand.of(units, servers, len(os.sched_getaffinity(0)))
+    return Demand.of(units, servers, cores or len(os.sched_getaffinity(0)))
 
 
 def simulated(setup: Setup) -> float | None:
@@ -157,7 +157,6 @@ class _Run:
         folder: RunFolder,
         events: EventLog,
         report: Report,
-        make_engine: Callable[[Path], Engine],
         stop: Stop,
         notice: Notice,
     ) -> None:
@@ -165,10 +164,10 @@ class _Run:
         self._folder = folder
         self._events = events
         self._report = report
-        self._make_engine = make_engine
         self._stop = stop
         self._notice = notice
         self._failures: list[Failure] = []
+        self._cores: int | None = None
         self._generation: Generation | None = None
         self._snapshots = Snapshots(folder.path, setup.job.snapshot.keep)
         self._elastic = Elastic(folder.path, setup, notice, _refitted)
@@ -182,9 +181,9 @@ class _Run:
         """Where this coordinator's last whole snapshot was taken."""
         return self._generation.snapshots.last_written if self._generation else None
 
-    def to_the_end(self, start: RunSnapshot | None) -> TrainResult:
+    def to_the_end(self, make_engine: MakeEngine, start: RunSnapshot | None) -> TrainResult:
         while True:
-            generation = self._new_generation(start)
+            generation = self._new_generation(make_engine(self._folder.path), start)
             try:
                 generation.run()
             except (ProcessError, ServerError, WorkerLostError) as error:
@@ -195,15 +194,21 @@ class _Run:
                 return self._result(generation)
             start = self._snapshots.newest(self._warn)
 
-    def _new_generation(self, start: RunSnapshot | None) -> Generation:
+    def _new_generation(self, engine: Engine, start: RunSnapshot | None) -> Generation:
         self._stop.armed = False
         self._snapshots.sweep()
         self._snapshots.set_aside_after(start.step if start else 0)
         before = self._generation
+        self._elastic.there = lambda: engine.limits(units_of(self._setup.job, self._setup.layout))
+        self._cores = engine.cores
+        if before is not None:
+            self._fit()
+        elif (demand := demand_of(self._setup, self._cores)).oversubscribed:
+            self._events.write("oversubscribed", busy=demand.busy, cores=demand.cores)
         self._generation = Generation(
             self._setup,
             self._folder,
-            self._make_engine(self._folder.path),
+            engine,
             self._events,
             self._report,
             number=self._folder.next_generation(),
@@ -214,6 +219,19 @@ class _Run:
             elastic=self._elastic,
         )
         return self._generation
+
+    def _fit(self) -> None:
+        """To what is left of the cluster after a failure, by another plan if units of this one are
+        gone. Raises what there is no plan for."""
+        self._elastic.settle()
+        limits = self._elastic.limits()
+        if not are_lost(used_units(self._setup.job, self._stages), limits):
+            return
+        self._elastic.plan(limits)
+        if self._elastic.error is not None:
+            raise self._elastic.error
+        if self._elastic.proposal is not None:
+            self._replan(self._elastic.proposal, None)
 
     def _go_on_or_raise(self, error: HeterPSError) -> None:
         process = error.name if isinstance(error, ProcessError) else "a server or worker"
@@ -292,7 +310,7 @@ class _Run:
             plan.throughput if plan else None,
             generation.standing.stopped_early,
             len(self._failures),
-            demand_of(self._setup).oversubscribed,
+            demand_of(self._setup, self._cores).oversubscribed,
             simulated(self._setup),
             _checked(self._setup, generation),
         )

@@ -1,6 +1,7 @@
 """A worker process: one replica of one stage, told by the coordinator what to do.
 
-``python -m heterps.runtime.worker --run RUN --number N --control ADDRESS --listen ADDRESS``
+``python -m heterps.runtime.worker --run FOLDER --number N --control ADDRESS --listen ADDRESS``,
+started with the run's key as its secret. The folder is this host's, for what it needs to keep.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from heterps.data.prefetch import Prefetch
 from heterps.data.reader import LaneReader
 from heterps.errors import HeterPSError, InputError
 from heterps.job.spec import Job
+from heterps.processes import handed_secret
 from heterps.ps.client import Client
 from heterps.runtime.building import build_replica, join_replicas, make_group
 from heterps.runtime.channel import Mesh
 from heterps.runtime.channel.wake import Wake
+from heterps.runtime.code import with_code
 from heterps.runtime.control import Line, Message
 from heterps.runtime.layout import Layout
 from heterps.runtime.replica import Orders, Replica, Segment
-from heterps.wire.keys import read_key
 
 _REPORT_EVERY_S = 0.25
 
@@ -78,7 +80,7 @@ class Worker:
     def _do_prepare(self, command: Message) -> None:
         """Builds everything that needs nobody else, and says where it can be reached."""
         fields, options = command.fields, self._options
-        self._job = Job.parse(fields["job"])
+        self._job = Job.parse(with_code(fields["job"], fields["code"], options.run))
         self._layout = Layout.from_fields(fields["layout"])
         self._place = self._layout.workers[options.number]
         torch.set_num_threads(int(fields["threads"]))
@@ -86,9 +88,9 @@ class Worker:
         identity = (self._key, options.generation)
         self._mesh = Mesh(*identity, self._place, encrypt=encrypt, wire_dtype=wire, wake=self._wake)
         self._closing.append(self._mesh.close)
-        address = self._mesh.listen(options.listen)
+        addresses = [self._mesh.listen(address) for address in options.listen]
         self._group, meeting = make_group(
-            self._layout, self._place, *identity, options.listen, options.host, encrypt
+            self._layout, self._place, *identity, options.listen[-1], options.host, encrypt
         )
         self._client = Client(
             fields["servers"],
@@ -98,7 +100,7 @@ class Worker:
             dtype=self._job.wire.rows,
         )
         self._closing.append(self._client.close)
-        self._line.send("ready", {"address": address, "meeting": meeting})
+        self._line.send("ready", {"addresses": addresses, "meeting": meeting})
 
     def _do_connect(self, command: Message) -> None:
         """Meets the neighbours and the other replicas of its stage."""
@@ -203,7 +205,7 @@ class Worker:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a worker until the coordinator ends it."""
     options = _parser().parse_args(argv)
-    key = read_key(options.run)
+    key = handed_secret()
     wake = Wake()
     control = {"encrypt": options.encrypt, "wake": wake}
     line = Line(key, options.generation, options.number, options.control, **control)
@@ -211,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         worker.serve()
     except Exception as error:  # noqa: BLE001 - the border of the process: the coordinator is told
-        _tell(line, options, error)
+        _tell(line, error)
         return 1
     finally:
         line.close()
@@ -219,16 +221,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _tell(line: Line, options: argparse.Namespace, error: Exception) -> None:
-    """What went wrong: in one line to the coordinator, in full to a file of the run."""
+def _tell(line: Line, error: Exception) -> None:
+    """What went wrong, to the coordinator: in one line, and in full for a file of the run."""
     text = traceback.format_exc()
     sys.stderr.write(text)
-    path = options.run / "logs" / f"{options.name}.traceback.txt"
-    path.write_text(text)
     first = (str(error).splitlines() or [""])[0]
     said = first if isinstance(error, HeterPSError) else f"{type(error).__name__}: {first}"
     notes = "; ".join(getattr(error, "__notes__", ()))
-    about = {"problem": f"{said} ({notes})" if notes else said, "traceback": str(path)}
+    about = {"problem": f"{said} ({notes})" if notes else said, "traceback": text}
     fault = isinstance(error, InputError)
     lost = type(error).__name__ in ("WorkerLostError", "WireError", "ServerError")
     line.send("failed", {**about, "input": fault, "follows": lost})
@@ -240,7 +240,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", required=True)
     parser.add_argument("--number", type=int, required=True)
     parser.add_argument("--control", required=True, help="where the coordinator listens")
-    parser.add_argument("--listen", required=True, help="ipc://path or tcp://host:*")
+    listen = "ipc://path or tcp://host:*; the last is for the sums of its stage"
+    parser.add_argument("--listen", required=True, action="append", help=listen)
     parser.add_argument("--host", default="127.0.0.1", help="of this machine, for gloo")
     parser.add_argument("--generation", type=int, default=0)
     parser.add_argument("--encrypt", action="store_true")

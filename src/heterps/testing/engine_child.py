@@ -10,11 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+from heterps.processes import handed_secret
+
 
 def main(verb: str, *arguments: str) -> int:
     match verb, arguments:
         case "tell", (path, *_):
-            _write(path, {"arguments": arguments, "environment": dict(os.environ)})
+            about = {"arguments": arguments, "environment": dict(os.environ)}
+            _write(path, {**about, "secret": handed_secret().hex()})
         case "exit", (code, text):
             sys.stderr.write(f"before\n{text}\n")
             return int(code)

@@ -60,6 +60,23 @@ def check_a_process_gets_arguments_environment_and_threads(make: Make, folder: P
     assert document["environment"]["OMP_NUM_THREADS"] == "3"
 
 
+def check_a_secret_is_handed_over_where_nobody_sees_it(make: Make, folder: Path) -> None:
+    path = folder / "told"
+    with make(folder) as engine:
+        document = told(engine.start(spec("one", "tell", path, secret=b"\0kept\n")), path)
+    assert bytes.fromhex(document.pop("secret")) == b"\0kept\n"
+    assert "kept" not in json.dumps(document)
+
+
+def check_files_of_a_process_are_read_where_it_was_placed(make: Make, folder: Path) -> None:
+    with make(folder) as engine:
+        site = engine.place({"one": "cpu"})["one"]
+        handle = engine.start(spec("one", "sleep", site.folder / "pid"))
+        handle.wait_until(lambda: handle.read("pid") is not None, PATIENCE_S)
+        assert lives(json.loads(handle.read("pid") or b"")[0])
+        assert handle.read("other") is None
+
+
 def check_the_exit_code_is_told(make: Make, folder: Path) -> None:
     with make(folder) as engine:
         for code in (0, 3):
@@ -135,6 +152,8 @@ def check_what_cannot_start_is_an_error(make: Make, folder: Path) -> None:
 
 CHECKS: tuple[Callable[[Make, Path], None], ...] = (
     check_a_process_gets_arguments_environment_and_threads,
+    check_a_secret_is_handed_over_where_nobody_sees_it,
+    check_files_of_a_process_are_read_where_it_was_placed,
     check_the_exit_code_is_told,
     check_a_process_is_asked_to_end,
     check_a_process_that_does_not_listen_is_ended,

@@ -19,10 +19,11 @@ from typing import Any
 
 import heterps.ps.server  # noqa: F401 - what the processes need, imported where they fork from
 from heterps.errors import ProcessError
-from heterps.processes import is_stopped, wants_to_run
+from heterps.processes import is_stopped, keep_secret, wants_to_run
 from heterps.ps import processes as servers
 from heterps.runtime import worker
 from heterps.runtime.engines.base import GRACE_S, Engine, Handle, ProcessSpec
+from heterps.runtime.engines.local import read_file
 from heterps.wire.segments import remove_segments_of
 
 MAINS: dict[str, Callable[[Sequence[str]], int]] = {
@@ -38,6 +39,9 @@ class ForkedHandle(Handle):
         super().__init__(spec)
         self._process = process
         self._log = log
+
+    def read(self, name: str) -> bytes | None:
+        return read_file(self._log.parents[1] / name)
 
     @property
     def pid(self) -> int:
@@ -83,7 +87,7 @@ class ForkEngine(Engine):
     """``folder`` is the run's. For tests of what runs in the processes, not of how they start."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self.handles: list[ForkedHandle] = []
 
     def start(self, spec: ProcessSpec) -> ForkedHandle:
@@ -92,12 +96,12 @@ class ForkEngine(Engine):
     def start_after(self, spec: ProcessSpec, *first: Any) -> ForkedHandle:
         """``first``, if there is one: a function that the process calls before anything else, and
         what it is called with."""
-        log = self._folder / "logs" / f"{spec.name}.log"
+        log = self.folder / "logs" / f"{spec.name}.log"
         log.parent.mkdir(exist_ok=True)
         log.touch()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
-        arguments = (spec.module, spec.arguments, str(log), spec.variables(), first)
+        arguments = (spec.module, spec.arguments, str(log), spec.variables(), spec.secret, first)
         process = context.Process(target=_run, args=arguments, daemon=True)
         process.start()
         self.handles.append(ForkedHandle(spec, process, log))
@@ -116,6 +120,7 @@ def _run(
     arguments: tuple[str, ...],
     log: str,
     environment: Mapping[str, str],
+    secret: bytes,
     first: tuple[Any, ...],
 ) -> None:
     os.setsid()
@@ -125,6 +130,7 @@ def _run(
     for stream in (1, 2):
         os.dup2(output, stream)
     os.environ.update(environment)
+    keep_secret(secret)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     sys.exit(MAINS[module](arguments))
 

@@ -36,14 +36,14 @@ class TwoHosts:
     def __enter__(self) -> Self:
         try:
             for name in self._names:
-                _ip("netns", "add", name)
-                _ip("-n", name, "link", "set", "lo", "up")
+                run_ip("netns", "add", name)
+                run_ip("-n", name, "link", "set", "lo", "up")
             one, other = self._names
             ends = ["veth0", "netns", one, "type", "veth", "peer", "name", "veth0", "netns", other]
-            _ip("link", "add", *ends)
+            run_ip("link", "add", *ends)
             for name, address in zip(self._names, self.addresses, strict=True):
-                _ip("-n", name, "address", "add", f"{address}/24", "dev", "veth0")
-                _ip("-n", name, "link", "set", "veth0", "up")
+                run_ip("-n", name, "address", "add", f"{address}/24", "dev", "veth0")
+                run_ip("-n", name, "link", "set", "veth0", "up")
         except NamespaceError:
             self.__exit__()
             raise
@@ -55,10 +55,10 @@ class TwoHosts:
 
     def cut(self) -> None:
         """Nobody is told: what is sent is lost."""
-        _ip("-n", self._names[0], "link", "set", "veth0", "down")
+        run_ip("-n", self._names[0], "link", "set", "veth0", "down")
 
     def mend(self) -> None:
-        _ip("-n", self._names[0], "link", "set", "veth0", "up")
+        run_ip("-n", self._names[0], "link", "set", "veth0", "up")
 
     def engine(self, host_of: Mapping[str, int]) -> Callable[[Path], ForkEngine]:
         """Of processes that run on these hosts, by their names; others stay on this machine."""
@@ -102,7 +102,7 @@ def _with(arguments: Sequence[str], own: Mapping[str, str]) -> tuple[str, ...]:
     return (*kept, *(part for pair in given.items() for part in pair))
 
 
-def _ip(*arguments: str) -> None:
+def run_ip(*arguments: str) -> None:
     try:
         done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ from heterps.ps.rules import make_rule
 from heterps.ps.sharding import BUCKETS
 from heterps.ps.snapshots import open_snapshot
 from heterps.runtime.building import DTYPES, build_model, table_seed, table_spec
-from heterps.runtime.engines.base import Engine
+from heterps.runtime.engines import MakeEngine
 from heterps.runtime.layout import micro_batches_of
 from heterps.runtime.optimizers import make_optimizer
 from heterps.runtime.prepare import Setup, prepare
@@ -165,10 +165,8 @@ def epochs_for(job: Job, steps: int) -> float:
     return (steps - 0.5) / prepare(job).layout.train.batches_per_epoch
 
 
-def run(
-    job: Job, out: Path, engine: Callable[[Path], Engine] = ForkEngine
-) -> tuple[TrainResult, Outcome]:
-    """Trains in processes, which are forked ones unless another engine is named."""
+def run(job: Job, out: Path, engine: MakeEngine | None = ForkEngine) -> tuple[TrainResult, Outcome]:
+    """Trains in processes: forked ones, unless another engine is named; None is the job's."""
     setup = prepare(job)
     with RunFolder.create(out, setup.job, setup.plan_document()) as folder:
         result = train_run(setup, folder, make_engine=engine)

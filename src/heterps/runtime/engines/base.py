@@ -8,7 +8,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from pathlib import Path
+from typing import NamedTuple, Self
 
 from heterps.errors import InputError, ProcessError
 from heterps.processes import ending
@@ -31,7 +32,8 @@ class ProcessSpec:
     """A Python module that runs as a process of a run, under a name that is its own there.
 
     ``environment`` is added to what the engine's processes have anyway; no secrets, since others
-    on the machine may read it. ``threads`` is how many it computes with.
+    on the machine may read it: a process that asks `heterps.processes.handed_secret` gets
+    ``secret``. ``threads`` is how many it computes with.
     """
 
     name: str
@@ -39,6 +41,7 @@ class ProcessSpec:
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
+    secret: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -61,11 +64,23 @@ class ProcessSpec:
         return {**threads, **waiting, **self.environment}
 
 
+class Site(NamedTuple):
+    """Where a process is going to be: the address of its host, by which those on other hosts reach
+    it, and a folder there that it may write to."""
+
+    host: str
+    folder: Path
+
+
 class Handle(ABC):
     """A process that an engine has started."""
 
     def __init__(self, spec: ProcessSpec) -> None:
         self.spec = spec
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """A file in the folder of its site; None while there is none."""
 
     @abstractmethod
     def poll(self) -> int | None:
@@ -108,8 +123,31 @@ class Engine(ABC):
     """Starts processes and answers for their end: after ``close``, and when the process that holds
     the engine dies in any way, none of them is left, nor anything that they have started.
 
-    The output of each is kept in the run folder under the process's name.
+    The output of each is kept in the run folder under the process's name. ``host`` is the address
+    of the host that this process is on, for others of the same run.
     """
+
+    host = "127.0.0.1"
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is the run's, which has to be there."""
+        self.folder = folder
+
+    def place(self, units: Mapping[str, str]) -> dict[str, Site]:
+        """Makes room for processes, each by its name on a unit of a resource type (``""``: of none
+        in particular), for all of them or none, before they are started. Raises InputError when
+        they are more than there is."""
+        return dict.fromkeys(units, Site(self.host, self.folder))
+
+    @property
+    def cores(self) -> int:
+        """Of all hosts that processes may run on."""
+        return len(os.sched_getaffinity(0))
+
+    def limits(self, units: Mapping[str, str]) -> Mapping[str, int]:
+        """How many units of each resource type there are, with room for these processes before
+        others; a type that is not named has as many as the job says."""
+        return {}
 
     @abstractmethod
     def start(self, spec: ProcessSpec) -> Handle:

@@ -19,14 +19,18 @@ LOGS = "logs"
 
 
 class LocalHandle(Handle):
-    def __init__(self, spec: ProcessSpec, child: Child) -> None:
+    def __init__(self, spec: ProcessSpec, child: Child, folder: Path) -> None:
         super().__init__(spec)
         self.child = child
+        self._folder = folder
         self._swept = False
 
     @property
     def pid(self) -> int:
         return self.child.pid
+
+    def read(self, name: str) -> bytes | None:
+        return read_file(self._folder / name)
 
     def poll(self) -> int | None:
         code = self.child.poll()
@@ -53,10 +57,8 @@ class LocalHandle(Handle):
 
 
 class LocalEngine(Engine):
-    """``folder`` is the run's, which has to be there."""
-
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._handles: dict[str, LocalHandle] = {}
         self._closed = False
 
@@ -66,16 +68,16 @@ class LocalEngine(Engine):
         running = self._handles.get(spec.name)
         if running is not None and running.poll() is None:
             raise InputError("name", f"a process '{spec.name}' is running")
-        if not _exists(spec.module):
+        if not exists(spec.module):
             raise ProcessError(spec.name, f"was not started: no module '{spec.module}'")
-        logs = self._folder / LOGS
+        logs = self.folder / LOGS
         logs.mkdir(parents=True, exist_ok=True)
         log = logs / f"{spec.name}.log"
         try:
-            child = Child(spec.module, spec.arguments, log, spec.variables())
+            child = Child(spec.module, spec.arguments, log, spec.variables(), spec.secret)
         except OSError as error:
             raise ProcessError(spec.name, f"was not started: {error.strerror}") from None
-        self._handles[spec.name] = handle = LocalHandle(spec, child)
+        self._handles[spec.name] = handle = LocalHandle(spec, child, self.folder)
         return handle
 
     def close(self, grace_s: float = GRACE_S) -> None:
@@ -85,8 +87,16 @@ class LocalEngine(Engine):
             handle.poll()
 
 
-def _exists(module: str) -> bool:
+def exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def read_file(path: Path) -> bytes | None:
+    """None where there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

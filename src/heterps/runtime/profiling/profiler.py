@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,14 +20,14 @@ from heterps.planning.roofline import SOURCE as ROOFLINE
 from heterps.planning.roofline import roofline_profile
 from heterps.runtime.building import build_model
 from heterps.runtime.emulation import Demand, exchanged_bytes
-from heterps.runtime.engines.local import LocalEngine
+from heterps.runtime.engines import MakeEngine, engines_of
 from heterps.runtime.prepare import prepare
 from heterps.runtime.profiling.assemble import Batches, Moved, figures, link_s, totals
 from heterps.runtime.profiling.cache import machine, measured_key
 from heterps.runtime.profiling.exchange import Batch, read_batches, time_cuts, time_rows
 from heterps.runtime.profiling.layers import LayerTimes, time_layers
 from heterps.runtime.profiling.observed import StageSeconds
-from heterps.runtime.profiling.trial import MakeEngine, bare, run_trial, whole_model
+from heterps.runtime.profiling.trial import bare, run_trial, whole_model
 
 MEASURED = "measured"
 _MOST_UNITS = 4
@@ -47,7 +48,7 @@ class TypeFigures:
 def measure_profile(
     job: Job,
     report: Report = lambda share, note: None,
-    make_engine: MakeEngine = LocalEngine,
+    make_engine: MakeEngine | None = None,
     *,
     known: Profile | None = None,
 ) -> Profile:
@@ -55,17 +56,21 @@ def measure_profile(
     taken from it. Raises InputError for a type that is neither at hand nor in the catalogue."""
     types = {entry.name: entry for entry in job.cluster.types if entry.limit > 0}
     for index, entry in enumerate(job.cluster.types):
-        if entry.name in types and not at_hand(entry) and entry.hardware is None:
+        missing = job.engine == "local" and not at_hand(entry)
+        if entry.name in types and missing and entry.hardware is None:
             problem = f"this machine has no {entry.device}, and the type no hardware to go by"
             fix = "name its entry of the catalogue with 'catalog', or set its limit to 0"
             raise InputError(f"cluster.types[{index}].device", f"{problem}: {fix}")
-    run = _Profiling(job, report, make_engine)
-    found = {
-        name: _kept(known, job, entry) or run.of(entry, number, len(types))
-        for number, (name, entry) in enumerate(types.items())
-    }
+    found = {name: _kept(known, job, entry) for name, entry in types.items()}
+    with ExitStack() as stack:
+        make = make_engine
+        if None in found.values():
+            make = stack.enter_context(engines_of(job, make_engine))
+        run = _Profiling(job, report, make)
+        for number, (name, entry) in enumerate(types.items()):
+            found[name] = found[name] or run.of(entry, number, len(types))
     report(1.0, "")
-    return run.profile(found)
+    return run.profile({name: own for name, own in found.items() if own is not None})
 
 
 def at_hand(entry: ResourceType) -> bool:
@@ -88,7 +93,7 @@ def _kept(known: Profile | None, job: Job, entry: ResourceType) -> TypeFigures |
 class _Profiling:
     """One profile in the making. What all types share is measured once, when it is needed."""
 
-    def __init__(self, job: Job, report: Report, make_engine: MakeEngine) -> None:
+    def __init__(self, job: Job, report: Report, make_engine: MakeEngine | None) -> None:
         self._job = bare(job)
         self._report = report
         self._make_engine = make_engine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,12 @@ from typing import Any
 from heterps.errors import InputError
 from heterps.job.spec import Job
 from heterps.job.training import SnapshotSpec, ValidationSpec
-from heterps.runtime.engines.base import Engine
-from heterps.runtime.engines.local import LocalEngine
+from heterps.runtime.engines import MakeEngine
 from heterps.runtime.prepare import prepare
 from heterps.runtime.profiling.observed import StageSeconds, observe
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.stop import Stop
 from heterps.runtime.training import train_run
-
-MakeEngine = Callable[[Path], Engine]
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ def run_trial(
     job: Job,
     plan: Mapping[str, Any],
     batches: int,
-    make_engine: MakeEngine = LocalEngine,
+    make_engine: MakeEngine | None = None,
     *,
     stop: Stop | None = None,
 ) -> Trial:

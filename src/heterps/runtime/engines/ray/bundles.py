@@ -1,0 +1,168 @@
+"""What of a Ray cluster a run takes, and whether it is there. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from heterps.errors import InputError
+from heterps.job.ray import RayNeeds
+from heterps.job.resources import ResourceType
+from heterps.job.spec import Job
+
+Resources = Mapping[str, float]
+_SLACK = 1e-6
+K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What one unit takes of a node, which has to have these labels."""
+
+    resources: Resources
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def fits(self, node: Node) -> bool:
+        held = node.resources
+        labelled = all(node.labels.get(key) == value for key, value in self.labels.items())
+        enough = all(held.get(n, 0.0) + _SLACK >= count for n, count in self.resources.items())
+        return labelled and enough
+
+    @property
+    def text(self) -> str:
+        labels = [f"label {key}={value}" for key, value in self.labels.items()]
+        return ", ".join(
+            [*(f"{name} {count:g}" for name, count in self.resources.items()), *labels]
+        )
+
+
+@dataclass(frozen=True)
+class Node:
+    """``host`` is its address; ``resources`` are all that it has, used or not."""
+
+    id: str
+    host: str
+    resources: Resources
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def without(self, bundle: Bundle) -> Node:
+        left = {n: count - bundle.resources.get(n, 0.0) for n, count in self.resources.items()}
+        return Node(self.id, self.host, left, self.labels)
+
+    @property
+    def text(self) -> str:
+        shown = (f"{n} {self.resources[n]:g}" for n in sorted(self.resources) if _is_named(n))
+        return f"{self.host}: {', '.join(shown) or 'nothing'}"
+
+
+def bundle_of(entry: ResourceType) -> Bundle:
+    """A unit of a type. Where the job does not say: as many CPUs as it has threads, and a GPU
+    unless it is a CPU itself or takes a resource of another name."""
+    own = entry.ray or RayNeeds()
+    is_cpu = entry.device.partition(":")[0] == "cpu"
+    gpus = own.num_gpus
+    if gpus is None:
+        gpus = 0.0 if is_cpu or own.resources else 1.0
+    counts = {
+        "CPU": float(entry.threads) if own.num_cpus is None else own.num_cpus,
+        "GPU": gpus,
+        **own.resources,
+    }
+    taken = {name: count for name, count in counts.items() if count}
+    if not taken:
+        where = f"cluster.types.{entry.name}.ray"
+        raise InputError(where, "takes nothing of a node: say num_cpus, num_gpus or resources")
+    return Bundle(taken, own.labels)
+
+
+def bundles_of(job: Job) -> dict[str, Bundle]:
+    """By resource type; the empty name is a parameter server that is of none."""
+    found = {entry.name: bundle_of(entry) for entry in job.cluster.types}
+    return {"": Bundle({"CPU": float(job.servers.threads)}), **found}
+
+
+def needed(job: Job) -> Bundle:
+    """A node that has room for every unit within the job's limits, and the servers."""
+    bundles = bundles_of(job)
+    counts = Counter({entry.name: entry.limit for entry in job.cluster.types})
+    if job.servers.type is None:
+        counts[""] = job.servers.count
+    total: dict[str, float] = {}
+    labels: dict[str, str] = {}
+    for name, count in counts.items():
+        for resource, amount in bundles[name].resources.items():
+            total[resource] = total.get(resource, 0.0) + amount * count
+        for key, value in bundles[name].labels.items() if count else ():
+            if labels.setdefault(key, value) != value:
+                problem = f"one machine cannot have both {key}={labels[key]} and {key}={value}"
+                raise InputError("ray.address", f"is missing, and {problem}")
+    return Bundle(total, labels)
+
+
+def limits(
+    wanted: Mapping[str, str], bundles: Mapping[str, Bundle], nodes: Sequence[Node]
+) -> dict[str, int]:
+    """How many units of each type there are, once ``wanted`` (type by process) have been served as
+    far as they can be. Types that take the same resource may not all get as many at once."""
+    placed, left = _packed([wanted[name] for name in wanted], bundles, nodes)
+    return {
+        name: placed[name] + sum(_room(bundle, node) for node in left)
+        for name, bundle in bundles.items()
+        if name
+    }
+
+
+def lacking(
+    wanted: Mapping[str, str], bundles: Mapping[str, Bundle], nodes: Sequence[Node]
+) -> str | None:
+    """Which process there is no room for and what there is, in one line; None when all fit."""
+    left = list(nodes)
+    for name, type_ in _largest_first(wanted, bundles):
+        at = _first(bundles[type_], left)
+        if at is None:
+            what = f"a unit of '{type_}'" if type_ else "a parameter server"
+            count = sum(other == type_ for other in wanted.values())
+            there = "; ".join(node.text for node in nodes) or "no node"
+            needs = f"{name} ({what}, of which the plan has {count}) needs {bundles[type_].text}"
+            return f"{needs}; the cluster has {there}"
+        left[at] = left[at].without(bundles[type_])
+    return None
+
+
+def _packed(
+    types: Sequence[str], bundles: Mapping[str, Bundle], nodes: Sequence[Node]
+) -> tuple[Counter[str], list[Node]]:
+    placed: Counter[str] = Counter()
+    left = list(nodes)
+    for _, name in _largest_first(dict(enumerate(types)), bundles):
+        at = _first(bundles[name], left)
+        if at is not None:
+            placed[name] += 1
+            left[at] = left[at].without(bundles[name])
+    return placed, left
+
+
+def _largest_first(wanted: Mapping[K, str], bundles: Mapping[str, Bundle]) -> list[tuple[K, str]]:
+    def size(item: tuple[K, str]) -> tuple[int, float]:
+        bundle = bundles[item[1]]
+        return len(bundle.labels) + len(bundle.resources), sum(bundle.resources.values())
+
+    return sorted(wanted.items(), key=size, reverse=True)
+
+
+def _first(bundle: Bundle, nodes: Sequence[Node]) -> int | None:
+    return next((n for n, node in enumerate(nodes) if bundle.fits(node)), None)
+
+
+def _room(bundle: Bundle, node: Node) -> int:
+    if not bundle.fits(node):
+        return 0
+    return int(min(node.resources[n] / count for n, count in bundle.resources.items()) + _SLACK)
+
+
+def _is_named(resource: str) -> bool:
+    """Not the ones that Ray makes for itself."""
+    own = ("node:", "memory", "object_store_memory", "bundle_group")
+    return not resource.startswith(own) and "_group_" not in resource

@@ -1,0 +1,157 @@
+"""A connection to a Ray cluster, or one of this run's own on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from heterps.errors import InputError, MissingExtraError, ProcessError
+from heterps.job.spec import Job
+from heterps.runtime.engines.ray.bundles import Node, bundles_of, needed
+
+_LOOK_EVERY_S = 2.0
+_REACH_S = 1.0
+_ATTEMPTS = 3
+# What Ray is told by its environment, unless the person has said otherwise.
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_raylet_start_wait_time_s": "120",
+    "RAY_worker_niceness": "0",
+    "RAY_kill_child_processes_on_worker_exit": "0",  # they end themselves, and theirs too
+    "RAY_prestart_worker_first_driver": "0",  # a process for every CPU, none of which is used
+    "RAY_health_check_initial_delay_ms": "2000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+_OBJECT_STORE_BYTES = 100 << 20  # which nothing goes through
+_QUIETLY: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+
+
+def load_ray() -> Any:
+    """Raises MissingExtraError where Ray is not installed."""
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+        import ray.util
+    except ImportError:
+        raise MissingExtraError("engine: ray", "ray") from None
+    return ray
+
+
+class RayCluster:
+    """The nodes that a job runs on, from generation to generation. Ends the cluster with itself if
+    it has started it, and leaves a connection that was there before."""
+
+    def __init__(self, job: Job) -> None:
+        self.settings = job.ray
+        self.bundles = bundles_of(job)
+        self.ray = load_ray()
+        self._opened = not self.ray.is_initialized()
+        self._folder: Path | None = None
+        if self._opened:
+            self._connect(job)
+        self.host: str = self.ray.util.get_node_ip_address()
+        self._nodes: list[Node] = []
+        self._silent: list[str] = []
+        self._closing = threading.Event()
+        self.look()
+        self._watcher = threading.Thread(target=self._watch, name="nodes", daemon=True)
+        self._watcher.start()
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """Those that were there a moment ago."""
+        return self._nodes
+
+    @property
+    def silent(self) -> Sequence[str]:
+        """Ids of nodes that Ray has not given up yet, and that nobody can reach."""
+        return self._silent
+
+    def look(self) -> None:
+        """Sees which nodes there are. Ray takes seconds to minutes to notice that one has gone; a
+        connection to its port tells at once."""
+        try:
+            known = [entry for entry in self.ray.nodes() if entry["Alive"]]
+        except Exception as error:  # noqa: BLE001 - whatever Ray says when its head has gone
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            problem = f"does not say which nodes there are: {said}"
+            raise ProcessError("ray", problem, "lost") from None
+        with ThreadPoolExecutor(max_workers=32) as pool:
+            reached = list(pool.map(_answers, known))
+        pairs = list(zip(known, reached, strict=True))
+        self._silent = [entry["NodeID"] for entry, answers in pairs if not answers]
+        self._nodes = [_node(entry) for entry, answers in pairs if answers]
+
+    def close(self) -> None:
+        self._closing.set()
+        self._watcher.join()
+        if self._opened:
+            self.ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _connect(self, job: Job) -> None:
+        address = job.ray.address or ("auto" if os.environ.get("RAY_ADDRESS") else None)
+        if address is not None:
+            _join(self.ray, address)
+            return
+        # Ray's own unix sockets are in there, so its path has to be short.
+        self._folder = Path(tempfile.mkdtemp(prefix="heterps-ray-", dir="/tmp"))
+        _begin(self.ray, job, self._folder)
+
+    def _watch(self) -> None:
+        while not self._closing.wait(_LOOK_EVERY_S):
+            with suppress(ProcessError):  # what was seen last holds until it answers again
+                self.look()
+
+
+def _begin(ray: Any, job: Job, folder: Path) -> None:
+    """A cluster of this machine alone, with all that the job may use."""
+    whole = needed(job)
+    counts = dict(whole.resources)
+    own = {"num_cpus": counts.pop("CPU", 0.0), "labels": dict(whole.labels)}
+    if "GPU" in counts:
+        own["num_gpus"] = counts.pop("GPU")
+    store = {"object_store_memory": _OBJECT_STORE_BYTES, "include_dashboard": False}
+    ray.init(address="local", resources=counts, _temp_dir=str(folder), **own, **store, **_QUIETLY)
+
+
+def _join(ray: Any, address: str) -> None:
+    if "://" in address:
+        problem = f"'{address}' is a client's: run this on a node, or submit it as a Ray job"
+        raise InputError("ray.address", problem)
+    try:
+        ray.init(address=address, **_QUIETLY)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        said = str(error).strip().splitlines()[0]
+        problem = f"no Ray cluster answers at '{address}' ({said}): start one with `ray start`"
+        raise InputError("ray.address", problem) from None
+
+
+def _answers(entry: Any) -> bool:
+    where = (entry["NodeManagerAddress"], entry["NodeManagerPort"])
+    for _ in range(_ATTEMPTS):
+        try:
+            with socket.create_connection(where, timeout=_REACH_S):
+                return True
+        except OSError:
+            time.sleep(_REACH_S / 5)
+    return False
+
+
+def _node(entry: Any) -> Node:
+    labels = entry.get("Labels") or {}
+    return Node(entry["NodeID"], entry["NodeManagerAddress"], entry["Resources"], labels)

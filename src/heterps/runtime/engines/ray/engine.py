@@ -1,0 +1,147 @@
+"""Starts processes of a run on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from heterps.errors import InputError, ProcessError
+from heterps.runtime.engines.base import GRACE_S, Engine, ProcessSpec, Site
+from heterps.runtime.engines.local import LOGS, exists
+from heterps.runtime.engines.ray.bundles import lacking, limits
+from heterps.runtime.engines.ray.cluster import RayCluster
+from heterps.runtime.engines.ray.handle import RayHandle
+from heterps.runtime.engines.ray.keeper import PREFIX, Keeper
+
+_NODE_ID = "ray.io/node-id"
+_LOOK_S = 0.5
+_LEAVE_S = 3.0
+
+
+class RayEngine(Engine):
+    """One placement group holds the processes that were placed; others go where there is a CPU to
+    be had. What they keep on their nodes goes with them."""
+
+    def __init__(self, folder: Path, cluster: RayCluster) -> None:
+        super().__init__(folder)
+        self.host = cluster.host
+        self._cluster = cluster
+        self._ray = cluster.ray
+        own = f"{PREFIX}{secrets.token_hex(6)}"
+        self._own_folder = Path(cluster.settings.folder, own)
+        self._group: Any = None
+        self._units: dict[str, str] = {}
+        self._sites: dict[str, Site] = {}
+        self._handles: dict[str, RayHandle] = {}
+        self._closed = False
+        cluster.look()  # who has been there at the end of the last generation may be gone
+
+    def place(self, units: Mapping[str, str]) -> dict[str, Site]:
+        assert self._group is None, "placed already"
+        self._units = dict(units)
+        bundles = [self._cluster.bundles[unit] for unit in units.values()]
+        labels = [{**bundle.labels, **self._reachable()} for bundle in bundles]
+        self._group = self._ray.util.placement_group(
+            [dict(bundle.resources) for bundle in bundles],
+            strategy="PACK",
+            bundle_label_selector=labels if any(labels) else None,
+        )
+        self._await_room()
+        nodes = self._ray.util.placement_group_table(self._group)["bundles_to_node_id"]
+        hosts = {node["NodeID"]: node["NodeManagerAddress"] for node in self._ray.nodes()}
+        names = enumerate(units)
+        self._sites = {name: Site(hosts[nodes[n]], self._own_folder) for n, name in names}
+        return self._sites
+
+    def limits(self, units: Mapping[str, str]) -> dict[str, int]:
+        return limits(units, self._cluster.bundles, self._cluster.nodes)
+
+    @property
+    def cores(self) -> int:
+        """Where this machine is the only one: its own, whatever Ray was told."""
+        nodes = self._cluster.nodes
+        if all(node.host == self.host for node in nodes):
+            return super().cores
+        return int(sum(node.resources.get("CPU", 0.0) for node in nodes))
+
+    def start(self, spec: ProcessSpec) -> RayHandle:
+        if self._closed:
+            raise ProcessError(spec.name, "was not started: the engine is closed")
+        running = self._handles.get(spec.name)
+        if running is not None and running.poll() is None:
+            raise InputError("name", f"a process '{spec.name}' is running")
+        if not exists(spec.module):
+            raise ProcessError(spec.name, f"was not started: no module '{spec.module}'")
+        (self.folder / LOGS).mkdir(parents=True, exist_ok=True)
+        log = self.folder / LOGS / f"{spec.name}.log"
+        actor = self._actor(spec)
+        self._handles[spec.name] = handle = RayHandle(spec, self._ray, actor, log)
+        return handle
+
+    def close(self, grace_s: float = GRACE_S) -> None:
+        self._closed = True
+        for handle in self._handles.values():
+            handle.ask_to_end(grace_s)
+        deadline = time.monotonic() + grace_s
+        for handle in self._handles.values():
+            handle.end_by(deadline)
+        self._dismiss()
+        if self._group is not None:
+            self._ray.util.remove_placement_group(self._group)
+            self._group = None
+
+    def _dismiss(self) -> None:
+        """Actors that can be reached tidy up first."""
+        leaving = [handle.leave() for handle in self._handles.values()]
+        asked = [answer for answer in leaving if answer is not None]
+        if asked:
+            self._ray.wait(asked, num_returns=len(asked), timeout=_LEAVE_S)
+        for handle in self._handles.values():
+            handle.end_actor()
+
+    def _actor(self, spec: ProcessSpec) -> Any:
+        options: dict[str, Any] = {"num_cpus": 0}
+        site = self._sites.get(spec.name)
+        if site is not None:
+            from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+            own = dict(self._cluster.bundles[self._units[spec.name]].resources)
+            place = PlacementGroupSchedulingStrategy(
+                self._group, placement_group_bundle_index=list(self._units).index(spec.name)
+            )
+            cpus, gpus = own.pop("CPU", 0.0), own.pop("GPU", 0.0)
+            options = {"num_cpus": cpus, "num_gpus": gpus, "resources": own}
+            options["scheduling_strategy"] = place
+        host = site.host if site is not None else self.host
+        # Looks wait for news, and must not keep others from being served.
+        made = self._ray.remote(Keeper).options(max_concurrency=8, max_restarts=0, **options)
+        return made.remote(spec.name, str(self._own_folder), host)
+
+    def _reachable(self) -> dict[str, str]:
+        """A label that keeps nodes out which Ray has not yet given up."""
+        silent = self._cluster.silent
+        return {_NODE_ID: f"!in({','.join(silent)})"} if silent else {}
+
+    def _await_room(self) -> None:
+        """Until the cluster has made room, for which it may have to get nodes."""
+        wait_s = self._cluster.settings.wait_s
+        deadline = time.monotonic() + wait_s
+        while not self._group.wait(timeout_seconds=_LOOK_S):
+            if time.monotonic() > deadline:
+                self._cluster.look()
+                self._ray.util.remove_placement_group(self._group)
+                self._group = None
+                raise InputError("ray", self._why_no_room(wait_s))
+
+    def _why_no_room(self, wait_s: float) -> str:
+        missing = lacking(self._units, self._cluster.bundles, self._cluster.nodes)
+        if missing is not None:
+            fix = "lower the limit, give another plan, or add nodes"
+            return f"the cluster lacks what the plan needs: {missing}: {fix}"
+        free = self._ray.available_resources()
+        shown = ", ".join(f"{n} {free[n]:g}" for n in sorted(free) if n in ("CPU", "GPU"))
+        problem = f"has no room for the plan after {wait_s:g} s, since others use it"
+        return f"the cluster {problem} (free are {shown}): wait for them, or raise ray.wait_s"

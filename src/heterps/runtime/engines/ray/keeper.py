@@ -1,0 +1,147 @@
+"""The actor that keeps one process of a run on its node."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from heterps.processes import Child, is_stopped, stop_all, wants_to_run
+from heterps.runtime.engines.local import LOGS, read_file
+from heterps.runtime.engines.ray.handover import Invitation, Inviter
+from heterps.wire.segments import remove_segments_of
+
+PREFIX = "heterps-run-"
+_LOCK = "lock"
+_LOOK_EVERY_S = 0.05
+_MOST_OUTPUT = 1 << 20
+
+
+class Seen(NamedTuple):
+    """``output`` is what was written since the last look; a code comes with the last of it."""
+
+    code: int | None
+    stopped: bool
+    wants_to_run: bool
+    output: bytes
+
+
+class Keeper:
+    """Its methods are called from several threads. The process ends with the actor, however that
+    ends; the folder goes with the last keeper that uses it, or with a later one on its node."""
+
+    def __init__(self, name: str, folder: str, host: str) -> None:
+        self._name = name
+        self._folder = Path(folder)
+        self._host = host
+        self._inviter: Inviter | None = None
+        self._child: Child | None = None
+        self._log_start = 0
+        self._ending = False
+        self._mutex = threading.Lock()
+        self._lock = _claimed(self._folder)
+
+    def invite(self) -> tuple[str, Invitation]:
+        """The version of this package here, and how the secret can be handed over."""
+        self._inviter = Inviter(self._host)
+        return version("heterps"), self._inviter.invitation
+
+    def start(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
+        secret_expected: bool,
+    ) -> None:
+        secret = self._inviter.secret() if secret_expected and self._inviter else b""
+        (self._folder / LOGS).mkdir(exist_ok=True)
+        with self._mutex:
+            if not self._ending:
+                log = self._folder / LOGS / f"{self._name}.log"
+                self._log_start = log.stat().st_size if log.exists() else 0
+                self._child = Child(module, arguments, log, variables, secret)
+
+    def look(self, offset: int, wait_s: float) -> Seen:
+        """As soon as there is something new, or after so long. ``offset`` is how much of the output
+        is known."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            code = self._poll()
+            output = self._output(offset)
+            if code is not None or output or time.monotonic() >= deadline:
+                break
+            time.sleep(_LOOK_EVERY_S)
+        if len(output) == _MOST_OUTPUT:
+            code = None  # there may be more to read
+        pid = self._child.pid if self._child is not None and code is None else None
+        held = pid is not None and is_stopped(pid)
+        busy = pid is not None and wants_to_run(pid)
+        return Seen(code, held, busy, output)
+
+    def read(self, name: str) -> bytes | None:
+        return read_file(self._folder / name)
+
+    def stop(self, grace_s: float) -> None:
+        with self._mutex:
+            self._ending = True
+        if self._child is not None:
+            stop_all([self._child], grace_s)
+
+    def leave(self) -> None:
+        """Once the process has ended and all is read: nobody needs this actor any more."""
+        self._lock.close()
+        remove_unused(self._folder)
+
+    def _poll(self) -> int | None:
+        with self._mutex:
+            if self._child is None:
+                return -signal.SIGTERM if self._ending else None
+            code = self._child.poll()
+        if code is not None:
+            remove_segments_of(self._child.pid)
+        return code
+
+    def _output(self, offset: int) -> bytes:
+        if self._child is None:
+            return b""
+        try:
+            with self._child.log.open("rb") as file:
+                file.seek(self._log_start + offset)
+                return file.read(_MOST_OUTPUT)
+        except OSError:
+            return b""
+
+
+def _claimed(folder: Path) -> IO[bytes]:
+    """The folder is in use as long as this is open. Those that nobody uses any more are removed:
+    their keepers were killed."""
+    for other in folder.parent.glob(f"{PREFIX}*"):
+        if other != folder:
+            remove_unused(other)
+    while True:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            lock = (folder / _LOCK).open("ab")
+        except FileNotFoundError:
+            continue
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if (folder / _LOCK).exists():
+            return lock
+        lock.close()
+
+
+def remove_unused(folder: Path) -> None:
+    """Unless a keeper has claimed it, or it is another user's."""
+    try:
+        with (folder / _LOCK).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (folder / _LOCK).unlink()
+    except OSError:
+        return
+    shutil.rmtree(folder, ignore_errors=True)

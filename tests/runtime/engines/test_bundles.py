@@ -1,0 +1,92 @@
+import pytest
+
+from heterps.errors import InputError
+from heterps.job.resources import ResourceType
+from heterps.job.spec import Job
+from heterps.runtime.engines.ray.bundles import (
+    Bundle,
+    Node,
+    bundle_of,
+    bundles_of,
+    lacking,
+    limits,
+    needed,
+)
+
+CPU = {"name": "cpu", "price_per_hour": 0.04, "limit": 8, "threads": 2}
+GPU = {"name": "gpu", "price_per_hour": 2.4, "limit": 2, "device": "cuda"}
+XPU = {"name": "xpu", "price_per_hour": 1.0, "limit": 1, "device": "xpu"}
+
+
+def make_job(*types, **settings):
+    workload = {"batch_size": 8, "samples_per_epoch": 8, "epochs": 1}
+    return Job.parse({"workload": workload, "cluster": {"types": list(types)}, **settings})
+
+
+def node(host, labels=None, **resources):
+    return Node(host, host, {name: float(count) for name, count in resources.items()}, labels or {})
+
+
+@pytest.mark.parametrize(
+    ("entry", "resources"),
+    [
+        (CPU, {"CPU": 2}),
+        (CPU | {"ray": {"num_cpus": 0.5}}, {"CPU": 0.5}),
+        (GPU, {"CPU": 1, "GPU": 1}),
+        (GPU | {"ray": {"num_gpus": 0.5, "num_cpus": 0}}, {"GPU": 0.5}),
+        (XPU | {"ray": {"resources": {"XPU": 1}}}, {"CPU": 1, "XPU": 1}),
+    ],
+)
+def test_what_a_unit_takes(entry, resources):
+    assert bundle_of(ResourceType.parse(entry)).resources == resources
+
+
+def test_a_unit_takes_something():
+    entry = ResourceType.parse(CPU | {"ray": {"num_cpus": 0}})
+    with pytest.raises(InputError, match=r"cluster\.types\.cpu\.ray: takes nothing of a node"):
+        bundle_of(entry)
+
+
+def test_resources_of_rays_own_names_are_refused():
+    with pytest.raises(InputError, match=r"ray\.resources\.GPU: say num_gpus instead"):
+        ResourceType.parse(CPU | {"ray": {"resources": {"GPU": 1}}})
+
+
+def test_one_machine_has_room_for_all_that_the_job_allows():
+    job = make_job(CPU, GPU, servers={"count": 3, "threads": 2})
+    assert needed(job).resources == {"CPU": 8 * 2 + 2 + 3 * 2, "GPU": 2}
+
+
+def test_labels_that_one_machine_cannot_have_are_refused():
+    zones = [CPU | {"name": z, "ray": {"labels": {"zone": z}}} for z in ("a", "b")]
+    with pytest.raises(InputError, match="cannot have both zone=a and zone=b"):
+        needed(make_job(*zones))
+
+
+def test_limits_count_what_the_nodes_hold():
+    bundles = bundles_of(make_job(CPU, GPU))
+    nodes = [node("a", CPU=5), node("b", CPU=4, GPU=4)]
+    assert limits({}, bundles, nodes) == {"cpu": 4, "gpu": 4}
+    assert limits({"s": "", "w0": "gpu", "w1": "gpu"}, bundles, nodes) == {"cpu": 3, "gpu": 4}
+
+
+def test_units_that_are_gone_are_missing_in_the_limits():
+    bundles = bundles_of(make_job(CPU))
+    wanted = {f"w{n}": "cpu" for n in range(3)}
+    assert limits(wanted, bundles, [node("a", CPU=4)]) == {"cpu": 2}
+
+
+def test_only_nodes_with_its_labels_hold_a_unit():
+    bundle = Bundle({"CPU": 1.0}, {"zone": "a"})
+    assert bundle.fits(node("a", {"zone": "a"}, CPU=1))
+    assert not bundle.fits(node("b", {"zone": "b"}, CPU=1))
+
+
+def test_what_is_lacking_is_told_with_what_there_is():
+    bundles = bundles_of(make_job(CPU, GPU))
+    nodes = [node("10.0.0.1", CPU=4, GPU=1, memory=100), node("10.0.0.2", CPU=2)]
+    assert lacking({"w0": "gpu", "w1": "cpu", "server-0": ""}, bundles, nodes) is None
+    assert lacking({"w0": "gpu", "w1": "gpu"}, bundles, nodes) == (
+        "w1 (a unit of 'gpu', of which the plan has 2) needs CPU 1, GPU 1; "
+        "the cluster has 10.0.0.1: CPU 4, GPU 1; 10.0.0.2: CPU 2"
+    )

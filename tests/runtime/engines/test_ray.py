@@ -1,0 +1,102 @@
+"""The Ray engine on a cluster of one node, which the tests of this file share."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from heterps.errors import InputError
+from heterps.runtime.engines.ray.cluster import RayCluster
+from heterps.runtime.engines.ray.engine import RayEngine
+from heterps.runtime.engines.ray.keeper import PREFIX
+from heterps.testing.engines import CHECKS, all_ended
+from heterps.testing.runs import run, small_job
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TYPES = [
+    {"name": "cpu", "price_per_hour": 0.04, "limit": 6},
+    {"name": "xpu", "price_per_hour": 1.0, "limit": 2, "ray": {"resources": {"XPU": 1}}},
+]
+
+
+@pytest.fixture(scope="module")
+def node():
+    """A folder of the node's, with a short path."""
+    with tempfile.TemporaryDirectory(prefix="heterps-node-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory, node):
+    own = {"engine": "ray", "cluster__types": TYPES, "ray__folder": str(node)}
+    return small_job(tmp_path_factory.mktemp("data"), "two_emb", (2, 1), servers__count=2, **own)
+
+
+@pytest.fixture(scope="module")
+def cluster(job):
+    cluster = RayCluster(job)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def make(cluster):
+    return partial(RayEngine, cluster=cluster)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_ray_engine_conforms(check, make, tmp_path):
+    check(make, tmp_path)
+
+
+def test_a_run_on_ray_is_the_run_on_the_local_engine_to_the_bit(job, node, cluster, tmp_path):
+    _, found = run(job, tmp_path / "ray", None)
+    _, expected = run(job.model_copy(update={"engine": "local"}), tmp_path / "local")
+    assert found.equals(expected)
+    assert list(node.glob(f"{PREFIX}*")) == []
+
+
+def test_a_plan_for_which_there_is_no_room_says_which_bundle_and_what_there_is(make, tmp_path):
+    with make(tmp_path) as engine, pytest.raises(InputError) as raised:
+        engine.place({f"stage-1-replica-{n}": "xpu" for n in range(3)})
+    text = str(raised.value)
+    assert "stage-1-replica-2 (a unit of 'xpu', of which the plan has 3) needs" in text
+    assert "CPU 1, XPU 1; the cluster has " in text
+    assert "XPU 2" in text
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from heterps.runtime.engines import engines_of
+from heterps.testing.engines import spec, told
+from heterps.job.load import load_job
+
+folder = Path(sys.argv[1])
+with engines_of(load_job(folder / "job.yaml")) as make:
+    engine = make(folder)
+    for number, verb in enumerate(("sleep", "have a child")):
+        told(engine.start(spec(f"p{number}", verb, folder / str(number))), folder / str(number))
+    (folder / "ready").touch()
+    time.sleep(600)
+"""
+
+
+def test_nothing_is_left_when_the_driver_is_killed(job, tmp_path):
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job.document()))
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)])
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
+        assert holder.poll() is None
+        time.sleep(0.05)
+    pids = [pid for name in "01" for pid in json.loads((tmp_path / name).read_text())]
+    holder.kill()
+    holder.wait()
+    assert all_ended(pids)

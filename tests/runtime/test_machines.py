@@ -1,0 +1,110 @@
+"""Training across three machines that share neither disk nor memory, with a Ray node on each."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+from heterps.events import read_events
+from heterps.runtime.run_folder import RunFolder
+from heterps.testing.machines import RayMachines
+from heterps.testing.namespaces import NamespaceError
+from heterps.testing.runs import outcome, run, small_job
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TYPES = [
+    {"name": "one", "price_per_hour": 0.04, "limit": 2, "ray": {"resources": {"one": 1}}},
+    {"name": "two", "price_per_hour": 0.08, "limit": 3, "ray": {"resources": {"two": 1}}},
+]
+# The servers fit on the first only; the second can be done without.
+RESOURCES = [{"CPU": 4, "two": 2}, {"CPU": 2, "one": 1}, {"CPU": 4, "one": 1, "two": 1}]
+PATIENCE_S = 200.0
+
+
+@pytest.fixture(scope="module")
+def machines():
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hm-"))
+        disk = Path(folder)  # with a short path, for Ray's unix sockets
+        try:
+            made = stack.enter_context(RayMachines(disk, RESOURCES))
+        except NamespaceError as error:
+            pytest.skip(f"needs namespaces: {error}")
+        made.start_ray()
+        yield made
+
+
+def make_job(folder, **changes):
+    """Two replicas of the first stage, one of the second, and two parameter servers."""
+    job = small_job(folder, "two_emb", (2, 1), cluster__types=TYPES, **changes)
+    document = job.document()
+    for stage, name in enumerate(("one", "two")):
+        document["plan"]["stages"][stage]["type"] = name
+    return type(job).parse(document | {"servers": {"count": 2, "type": "two"}})
+
+
+def started(machines, job, name):
+    """``heterps train`` of a job on the first machine; its data are on the disk of each."""
+    here, disk = Path(job.data.train[0]).parents[1], machines[0].disk
+    document = job.document() | {"engine": "ray", "ray": {"folder": str(disk / "node")}}
+    text = yaml.safe_dump(document).replace(str(here), str(disk / f"{name}-data"))
+    for machine in machines.all:
+        machine.copy(here, f"{name}-data")
+    file = here / "ray.yaml"
+    file.write_text(text)
+    machines[0].copy(file, f"{name}.yaml")
+    command = ["train", str(disk / f"{name}.yaml"), "--out", str(disk / name), "--json"]
+    environment = {**machines.environment, "HOME": str(disk)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return machines[0].start(
+        sys.executable, "-m", "heterps", *command, environment=environment, **pipes
+    )
+
+
+def ended(machines, process, name, to):
+    """What came of it, and what happened."""
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, said
+    machines[0].take(name, to)
+    kinds = ("failure", "replanned", "warning", "snapshot_failed")
+    events = [event for event in read_events(to / "events.jsonl") if event["kind"] in kinds]
+    return outcome(RunFolder.open(to)), events
+
+
+def await_event(machines, process, name, kind):
+    deadline = time.monotonic() + PATIENCE_S
+    path = machines[0].ours(f"{name}/events.jsonl")
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(FileNotFoundError):
+            if any(event["kind"] == kind for event in read_events(path)):
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"no sign of '{kind}'")
+
+
+def test_an_encrypted_run_over_three_machines_is_the_run_on_one(machines, tmp_path):
+    job = make_job(tmp_path, security__encrypt=True)
+    process = started(machines, job, "encrypted")
+    found, events = ended(machines, process, "encrypted", tmp_path / "run")
+    assert events == []
+    assert found.distance(run(job, tmp_path / "local")[1]) <= 1e-5
+
+
+def test_a_machine_that_dies_changes_the_plan_and_not_the_result(machines, tmp_path):
+    job = make_job(tmp_path, workload__epochs=24, snapshot__every=50)
+    process = started(machines, job, "killed")
+    await_event(machines, process, "killed", "snapshot")
+    machines[1].kill("raylet")
+    found, events = ended(machines, process, "killed", tmp_path / "run")
+    # Its worker may outlive the raylet for long enough to be missed in time.
+    assert [event["kind"] for event in events] in (["replanned"], ["failure", "replanned"])
+    assert events[-1]["units"] == [1, 1]
+    assert found.distance(run(job, tmp_path / "local")[1]) <= 1e-5
+    left = [line for machine in machines.all for line in machine.processes().values()]
+    assert not [line for line in left if "heterps.processes" in line]
