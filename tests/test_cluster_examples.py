@@ -43,3 +43,15 @@ def test_a_job_trains_from_a_cluster_and_predicts_to_it(
     scores = f"{there}/scores.parquet"
     predicted = shell("predict", run, f"{there}/validation", "--out", scores, "--json")
     assert predicted.lines == [{"run": run, "out": scores, "rows": 500}], predicted.err
+
+
+def test_a_job_trains_on_ray(clicks: Path, tmp_path: Path):
+    """On a cluster that it starts, since there is none to connect to."""
+    job = yaml.safe_load((EXAMPLES / "ray" / "job.yaml").read_text())
+    assert job["ray"].pop("address") == "auto"
+    for part in ("train", "validation"):
+        job["data"][part] = str(clicks / part)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    trained = shell("train", str(tmp_path / "job.yaml"), "--out", str(tmp_path / "run"), "--json")
+    assert trained.code == 0, trained.err
+    assert (tmp_path / "run" / "model" / "manifest.json").exists()

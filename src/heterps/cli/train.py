@@ -24,6 +24,7 @@ Examples:
   heterps train job.yaml --dry-run             check everything and price the run
   heterps train job.yaml --set workload.epochs=2 --set optimizer.lr=0.01
   heterps train job.yaml --plan plan.json      a plan that `heterps plan --out` wrote
+  heterps train job.yaml --set engine=ray      on several machines: docs/ray.md
 \b
 The job file names model, data, tables, optimizer, workload and cluster. Every
 process of the run ends with this one. Ctrl-C takes a snapshot and stops;
