@@ -108,6 +108,10 @@ def _line(number: int, rounds: int, problem: Problem, plan: Plan, found: Round |
     head = f"round {number + 1}/{rounds}  {outline(problem, plan)}"
     if isinstance(found, str):
         return f"{head}\n           failed: {found}"
+    if len(found.runs) > 1:
+        own = plan.cost * (plan.throughput or 0.0) / found.runs[-1]
+        runs = f"{money(found.cost)} as the median of {len(found.runs)} runs"
+        return f"{head}\n           again: {money(own)} at {rate(found.runs[-1])} samples/s, {runs}"
     measured = f"measured {money(found.cost)} at {rate(found.samples_per_s)} samples/s"
     said = f"predicted {money(plan.cost)}, expected {money(found.expected)}"
     return f"{head}\n           {said}, {measured}{'' if found.kept else ', below the floor'}"
@@ -154,5 +158,6 @@ def _round(entry: Round) -> dict[str, Any]:
         "expected_cost": entry.expected,
         "cost": entry.cost,
         "samples_per_s": entry.samples_per_s,
+        "runs": list(entry.runs),
         "floor_kept": entry.kept,
     }
