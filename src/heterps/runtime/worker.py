@@ -28,7 +28,8 @@ from heterps.runtime.channel import Mesh
 from heterps.runtime.channel.wake import Wake
 from heterps.runtime.control import Line, Message
 from heterps.runtime.layout import Layout
-from heterps.runtime.replica import Orders, Replica, Segment
+from heterps.runtime.orders import Orders, Segment
+from heterps.runtime.replica import Replica
 from heterps.wire.keys import read_key
 
 _REPORT_EVERY_S = 0.25
