@@ -3,11 +3,14 @@
     .venv/bin/python benchmarks/prediction.py [--models ctrdnn,two_emb] [--json FILE]
 
 The cluster has the machine's own cores and two emulated types: ``slow``, and ``far``, which is
-slower still and behind a link of 40 Mbit/s. The profile of each model is measured once, as
-``heterps profile`` does; then every plan is run at staleness 2 and 0 and set beside what the
-formula and the simulator say. At the end ``heterps plan`` chooses, and its choice is run too. The
-plans of the last group use a core of the machine itself, which with the server makes the run
-oversubscribed by the rule on two cores: they are shown and do not count.
+slower still and behind a link of 40 Mbit/s. Every plan is run at staleness 2 and 0 and set beside
+what the formula and the simulator say. Hosts that are shared change their pace by a fifth from one
+minute to the next: so there are rounds, with a profile measured in each as ``heterps profile``
+does, and one run of every plan; the profiles' mean and the runs' median count. At the end
+``heterps plan`` chooses, and its choice is run too. The plans of the last group use a core of the
+machine itself, which with the server makes the run oversubscribed by the rule on two cores: they
+are shown and do not count. The cores are kept awake meanwhile (awake.py). It takes about ten
+minutes a model.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import json
 import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +28,18 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from awake import awake
 from heterps.data.synthetic import SECTION, SynthSpec, synthesise
 from heterps.job.spec import Job
+from heterps.planning.measured import check_stages
 from heterps.planning.plan import Plan, make_plan
 from heterps.planning.problem import Problem
 from heterps.planning.profile import Profile
 from heterps.planning.schedulers import make_scheduler
 from heterps.planning.simulate import simulate
+from heterps.runtime.emulation import Demand
+from heterps.runtime.measuring import Measurement, Measurer
 from heterps.runtime.profiling import measure_profile
-from heterps.runtime.profiling.trial import run_trial
 from heterps.testing.forking import ForkEngine
 from ps import machine
 
@@ -52,9 +58,13 @@ TYPES = [
 ]
 MICRO_BATCH, MICRO_BATCHES = 256, 12
 ROWS, IDS = 200_000, 20_000
-RUN_S, LEAST_BATCHES = 8.0, 8
+SERVERS = 1
+RUN_S = 5.0  # once it is warm
 FORMULA, SIMULATOR = (0.10, 0.25), (0.10, 0.20)  # median and worst
 ROOM = {"cpu": 0, "slow": 4, "far": 3}  # units that are not too many for two cores, with a server
+COMPARED = ("compute_s", "comm_s")  # predicted and measured
+PARTS = ("batch_s", "forward_s", "backward_s", "prepare_s", "send_s", "commit_s", "loop_s")
+PARTS += ("pull_s", "push_s", "link_s")
 FLOOR = 0.9  # of the median measured throughput
 
 # Stages as (first layer, type, units).
@@ -89,18 +99,25 @@ WITH_A_CORE: dict[str, list[Stages]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Samples per second; ``others`` is the load of the machine when the run began."""
+    """Samples per second; ``calm`` is the share of their time that the stages would have worked for
+    had nobody else used the machine."""
 
     model: str
     plan: str
     staleness: int
     measured: float
+    runs: tuple[float, ...]
     formula: float
     simulated: float
     bound_by: str
     oversubscribed: bool
     dollars_per_million: float
-    load: float
+    calm: float
+    stages: list[dict[str, Any]]
+
+    @property
+    def predicted_dollars_per_million(self) -> float:
+        return self.dollars_per_million * self.measured / self.formula
 
     @property
     def formula_error(self) -> float:
@@ -116,13 +133,20 @@ def main() -> None:
     console = Console(width=140)
     result: dict[str, Any] = {"machine": machine(), "types": TYPES, "models": {}}
     outcomes: list[Outcome] = []
-    for model in options.models:
-        found = of_model(model, console, options.profiles)
-        outcomes += found.pop("outcomes")
-        result["models"][model] = found
+    if options.after:
+        before = json.loads(options.after.read_text())
+        outcomes = [Outcome(**each) for each in before["outcomes"]]
+        result["models"] = before["models"]
+    with awake():
+        for model in options.models:
+            found = of_model(model, console, options)
+            outcomes += found.pop("outcomes")
+            result["models"][model] = found
     result["outcomes"] = [asdict(each) for each in outcomes]
     result["verdict"] = verdict(outcomes)
     show(console, outcomes, result["verdict"])
+    for model, found in result["models"].items():
+        show_choice(console, model, found["choice"])
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(result, indent=1) + "\n")
@@ -132,26 +156,57 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     models = parser.add_argument("--models", default=",".join(PLANS), help="with commas")
     models.type = lambda text: text.split(",")
-    parser.add_argument("--profiles", type=Path, help="a folder to keep profiles in, and to use")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--after", type=Path, help="what --json has written of other models")
+    plans = parser.add_argument("--plans", help="numbers with commas: these, and no choice")
+    plans.type = lambda text: [int(number) for number in text.split(",")]
+    parser.add_argument("--stages", action="store_true", help="say what each stage took")
     return parser.parse_args()
 
 
-def of_model(model: str, console: Console, profiles: Path | None) -> dict[str, Any]:
+def of_model(model: str, console: Console, options: argparse.Namespace) -> dict[str, Any]:
     job = Job.parse(document(model))
-    profile = profile_of(job, model, console, profiles)
-    problem = Problem.of(job.model_copy(update={"profile": profile.as_document()}))
-    outcomes = []
-    for stages in [*PLANS[model], *WITH_A_CORE[model]]:
-        plan = as_plan(problem, stages)
-        for staleness in (2, 0):
-            outcomes.append(compared(model, job, problem, plan, staleness))
-            tell(console, outcomes[-1])
-    return {
-        "profile": profile.as_document(),
-        "choice": choice(model, job, problem, outcomes, console),
-        "outcomes": outcomes,
-    }
+    plans = [*PLANS[model], *WITH_A_CORE[model]]
+    profiles, ran = [], {}
+    for number in range(options.rounds):
+        console.print(f"{model}, round {number + 1}: profile", style="dim", highlight=False)
+        profiles.append(measure_profile(job, make_engine=ForkEngine))
+        problem = with_profile(job, mean_of(profiles))
+        again = range(len(PLANS[model]) if number else len(plans))
+        for at in options.plans or again:
+            plan = as_plan(problem, plans[at])
+            for staleness in (2, 0):
+                found = run(job, problem, plan, staleness, console)
+                ran.setdefault((at, staleness), []).append(found)
+    outcomes = [compared(model, problem, median_of(each)) for each in ran.values()]
+    for each in outcomes:
+        tell(console, each, options.stages)
+    chosen = {} if options.plans else choice(model, job, problem, outcomes, options.rounds, console)
+    about = {"profiles": [profile.as_document() for profile in profiles]}
+    return {**about, "choice": chosen, "outcomes": outcomes}
+
+
+def median_of(runs: Sequence[Ran]) -> Ran:
+    """The one in the middle, with the median of all throughputs."""
+    reached = tuple(each.found.samples_per_s for each in runs)
+    middle = sorted(runs, key=lambda each: each.found.samples_per_s)[len(runs) // 2]
+    found = replace(middle.found, samples_per_s=statistics.median(reached))
+    return replace(middle, found=found, runs=reached)
+
+
+def with_profile(job: Job, profile: Profile) -> Problem:
+    return Problem.of(job.model_copy(update={"profile": profile.as_document()}))
+
+
+def mean_of(profiles: Sequence[Profile]) -> Profile:
+    """Figure by figure."""
+    document = profiles[0].as_document()
+    for at, layer in enumerate(document["layers"]):
+        for name, figures in layer["on"].items():
+            each = [profile.layers[at].on[name].as_document() for profile in profiles]
+            layer["on"][name] = {key: statistics.mean(one[key] for one in each) for key in figures}
+    return Profile.parse(document, "profile")
 
 
 def document(model: str) -> dict[str, Any]:
@@ -170,22 +225,8 @@ def document(model: str) -> dict[str, Any]:
             "samples_per_epoch": ROWS,
         },
         "cluster": {"types": TYPES},
-        "servers": {"count": 1, "type": "cpu"},
+        "servers": {"count": SERVERS, "type": "cpu"},
     }
-
-
-def profile_of(job: Job, model: str, console: Console, folder: Path | None) -> Profile:
-    path = folder / f"{model}.json" if folder else None
-    known = None
-    if path is not None and path.exists():
-        known = Profile.parse(json.loads(path.read_text()), "profile")
-    found = measure_profile(
-        job, lambda share, note: console.print(f"{share:4.0%} {note}"), ForkEngine, known=known
-    )
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found.as_document(), indent=1))
-    return found
 
 
 def as_plan(problem: Problem, stages: Stages) -> Plan:
@@ -196,27 +237,61 @@ def as_plan(problem: Problem, stages: Stages) -> Plan:
     return make_plan(problem, "given", assignment, [units for _, _, units in stages])
 
 
-def compared(model: str, job: Job, problem: Problem, plan: Plan, staleness: int) -> Outcome:
+@dataclass(frozen=True)
+class Ran:
+    """A plan that was run."""
+
+    assignment: tuple[str, ...]
+    units: tuple[int, ...]
+    staleness: int
+    found: Measurement
+    runs: tuple[float, ...] = ()  # samples per second of all its runs
+
+
+def run(job: Job, problem: Problem, plan: Plan, staleness: int, console: Console) -> Ran:
+    """In the steady state: the pipeline is full when it begins to count, and when it ends."""
     workload = job.workload.model_copy(update={"staleness": staleness})
-    formula = plan.throughput or 0.0
-    simulated = simulate(problem, plan, staleness=staleness).samples_per_s or 0.0
-    batches = max(LEAST_BATCHES, round(RUN_S * simulated / workload.batch_size))
-    load = os.getloadavg()[0]
     own = job.model_copy(update={"workload": workload})
-    trial = run_trial(own, plan.as_document(), batches, ForkEngine)
+    found = Measurer(own, RUN_S, ForkEngine).run(plan)
+    assert found is not None
+    expected = simulate(problem, plan, staleness=staleness).samples_per_s or 0.0
+    reached = f"{found.samples_per_s:,.0f} samples/s, expected {expected:,.0f}"
+    said = f"{name_of(plan)}, staleness {staleness}: {reached}"
+    console.print(said, style="dim", highlight=False)
+    return Ran(plan.assignment, plan.units, staleness, found)
+
+
+def compared(model: str, problem: Problem, ran: Ran) -> Outcome:
+    plan = make_plan(problem, "given", ran.assignment, ran.units)
     bound = min(plan.stages, key=lambda stage: stage.throughput or float("inf"))
+    found = ran.found
     return Outcome(
         model,
         name_of(plan),
-        staleness,
-        trial.samples_per_s,
-        formula,
-        simulated,
+        ran.staleness,
+        found.samples_per_s,
+        ran.runs,
+        plan.throughput or 0.0,
+        simulate(problem, plan, staleness=ran.staleness).samples_per_s or 0.0,
         bound.bound_by,
-        trial.oversubscribed,
-        dollars_per_million(problem, plan, trial.samples_per_s),
-        round(load, 1),
+        oversubscribed(problem, plan),
+        dollars_per_million(problem, plan, found.samples_per_s),
+        min(stage.calm for stage in found.stages if stage is not None),
+        parts(plan, found, problem.workload.batch_size),
     )
+
+
+def oversubscribed(problem: Problem, plan: Plan) -> bool:
+    types = {entry.name: entry for entry in problem.cluster.types}
+    units = [(types[stage.type], stage.units) for stage in plan.stages]
+    return Demand.of(units, SERVERS, len(os.sched_getaffinity(0))).oversubscribed
+
+
+def parts(plan: Plan, found: Measurement, batch_size: int) -> list[dict[str, Any]]:
+    """Of each stage, what was predicted and what was measured."""
+    places = [(stage.type, stage.units) for stage in plan.stages]
+    checks = check_stages(places, plan.stages, found.stages, batch_size)
+    return [check.as_document() for check in checks]
 
 
 def name_of(plan: Plan) -> str:
@@ -230,23 +305,39 @@ def dollars_per_million(problem: Problem, plan: Plan, samples_per_s: float) -> f
 
 
 def choice(
-    model: str, job: Job, problem: Problem, outcomes: Sequence[Outcome], console: Console
+    model: str,
+    job: Job,
+    problem: Problem,
+    outcomes: Sequence[Outcome],
+    rounds: int,
+    console: Console,
 ) -> dict[str, Any]:
-    """The plan that ``heterps plan`` would take, measured, beside the cheapest of the others."""
+    """By cost under a floor: the plan that predictions choose among those that ran, and the one
+    that ``heterps plan`` chooses among all, each beside the cheapest that was measured."""
     ran = [each for each in counted(outcomes) if each.staleness == 2]
     floor = FLOOR * statistics.median(each.measured for each in ran)
-    free = problem.with_limits(ROOM).with_min_throughput(floor)
-    plan = make_scheduler("exact").plan(free)
-    chosen = compared(model, job, problem, plan, 2)
-    tell(console, chosen)
     able = [each for each in ran if each.measured >= floor]
     best = min(able, key=lambda each: each.dollars_per_million)
+    said = [each for each in ran if each.formula >= floor]
+    among = min(said, key=lambda each: each.predicted_dollars_per_million)
+    free = problem.with_limits(ROOM).with_min_throughput(floor)
+    plan = make_scheduler("exact").plan(free)
+    ran_now = [run(job, problem, plan, 2, console) for _ in range(rounds)]
+    of_all = compared(model, problem, median_of(ran_now))
+    tell(console, of_all)
     return {
         "floor": floor,
-        "chosen": asdict(chosen),
-        "best_other": asdict(best),
-        "cost_ratio": chosen.dollars_per_million / best.dollars_per_million,
-        "meets_floor": chosen.measured >= floor,
+        "best": asdict(best),
+        "among": chosen(among, best, floor),
+        "of_all": chosen(of_all, best, floor),
+    }
+
+
+def chosen(outcome: Outcome, best: Outcome, floor: float) -> dict[str, Any]:
+    return {
+        **asdict(outcome),
+        "cost_ratio": outcome.dollars_per_million / best.dollars_per_million,
+        "of_floor": outcome.measured / floor,
     }
 
 
@@ -268,13 +359,19 @@ def verdict(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def tell(console: Console, found: Outcome) -> None:
+def tell(console: Console, found: Outcome, stages: bool = False) -> None:
     console.print(
         f"{found.model:8} staleness {found.staleness}  measured {found.measured:8,.0f}  "
         f"formula {found.formula_error:+6.1%}  simulator {found.simulator_error:+6.1%}  "
-        f"load {found.load:4}  {found.plan}",
+        f"calm {found.calm:4.0%}  {found.plan}",
         highlight=False,
     )
+    for stage in found.stages if stages else ():
+        said, seen = stage["predicted"], stage["measured"]
+        pairs = [f"{key[:-2]} {1e3 * said[key]:.0f} {1e3 * seen[key]:.0f}" for key in COMPARED]
+        waits = [f"{cause} {1e3 * s:.0f}" for cause, s in seen["waiting"].items() if s > 0]
+        own = [f"{key[:-2]} {1e3 * seen[key]:.1f}" for key in PARTS]
+        console.print(f"    {stage['type']}: ms " + ", ".join(pairs + waits + own), highlight=False)
 
 
 def show(console: Console, outcomes: Sequence[Outcome], found: dict[str, Any]) -> None:
@@ -295,6 +392,14 @@ def show(console: Console, outcomes: Sequence[Outcome], found: dict[str, Any]) -
     for name in ("formula", "simulator"):
         errors = found[name]
         console.print(f"{name}: median {errors['median']:.1%}, worst {errors['worst']:.1%}")
+
+
+def show_choice(console: Console, model: str, found: dict[str, Any]) -> None:
+    for name, title in (("among", "of these plans"), ("of_all", "of all plans")):
+        own = found.get(name)
+        if own is not None:
+            figures = f"{own['cost_ratio']:.3f} x the cheapest measured, {own['of_floor']:.2f} x"
+            console.print(f"{model}, chosen {title}: {own['plan']}: {figures} the floor")
 
 
 if __name__ == "__main__":
