@@ -24,12 +24,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
-from rich.table import Table
 
 from awake import awake
-from heterps.data.synthetic import SECTION, SynthSpec, synthesise
 from heterps.job.spec import Job
 from heterps.planning.measured import check_stages
 from heterps.planning.plan import Plan, make_plan
@@ -41,91 +38,12 @@ from heterps.runtime.emulation import Demand
 from heterps.runtime.measuring import Measurement, Measurer
 from heterps.runtime.profiling import measure_profile
 from heterps.testing.forking import ForkEngine
+from prediction_plans import PLANS, ROOM, SERVERS, TYPES, WITH_A_CORE, as_plan, document
+from prediction_tables import Outcome, counted, show, show_choice, tell, verdict
 from ps import machine
 
-ROOT = Path(__file__).parents[1]
-TYPES = [
-    {"name": "cpu", "price_per_hour": 0.1, "limit": 2},
-    {"name": "slow", "price_per_hour": 0.02, "limit": 24, "slowdown": 10.0},
-    {
-        "name": "far",
-        "price_per_hour": 0.01,
-        "limit": 24,
-        "slowdown": 16.0,
-        "link_mbps": 40.0,
-        "link_ms": 1.0,
-    },
-]
-MICRO_BATCH, MICRO_BATCHES = 256, 12
-ROWS, IDS = 200_000, 20_000
-SERVERS = 1
 RUN_S = 5.0  # once it is warm
-FORMULA, SIMULATOR = (0.10, 0.25), (0.10, 0.20)  # median and worst
-ROOM = {"cpu": 0, "slow": 4, "far": 3}  # units that are not too many for two cores, with a server
-COMPARED = ("compute_s", "comm_s")  # predicted and measured
-PARTS = ("batch_s", "forward_s", "backward_s", "prepare_s", "send_s", "commit_s", "loop_s")
-PARTS += ("pull_s", "push_s", "link_s")
 FLOOR = 0.9  # of the median measured throughput
-
-# Stages as (first layer, type, units).
-Stages = Sequence[tuple[int, str, int]]
-ARGS: dict[str, dict[str, Any]] = {
-    "ctrdnn": {"hidden": [128, 128, 64]},
-    "two_emb": {},
-}
-PLANS: dict[str, list[Stages]] = {
-    "ctrdnn": [
-        [(0, "slow", 1)],
-        [(0, "slow", 4)],
-        [(0, "slow", 6)],
-        [(0, "far", 3)],
-        [(0, "slow", 3), (5, "far", 2)],
-        [(0, "far", 2), (2, "slow", 4)],
-        [(0, "slow", 2), (2, "far", 4), (8, "slow", 1)],
-    ],
-    "two_emb": [
-        [(0, "slow", 2)],
-        [(0, "far", 6)],
-        [(0, "slow", 3), (5, "far", 2)],
-        [(0, "far", 3), (4, "slow", 2)],
-        [(0, "slow", 2), (3, "far", 3), (7, "slow", 1)],
-    ],
-}
-WITH_A_CORE: dict[str, list[Stages]] = {
-    "ctrdnn": [[(0, "slow", 2), (2, "cpu", 1)]],
-    "two_emb": [[(0, "cpu", 1), (4, "far", 3)]],
-}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Samples per second; ``calm`` is the share of their time that the stages would have worked for
-    had nobody else used the machine."""
-
-    model: str
-    plan: str
-    staleness: int
-    measured: float
-    runs: tuple[float, ...]
-    formula: float
-    simulated: float
-    bound_by: str
-    oversubscribed: bool
-    dollars_per_million: float
-    calm: float
-    stages: list[dict[str, Any]]
-
-    @property
-    def predicted_dollars_per_million(self) -> float:
-        return self.dollars_per_million * self.measured / self.formula
-
-    @property
-    def formula_error(self) -> float:
-        return self.formula / self.measured - 1
-
-    @property
-    def simulator_error(self) -> float:
-        return self.simulated / self.measured - 1
 
 
 def main() -> None:
@@ -207,34 +125,6 @@ def mean_of(profiles: Sequence[Profile]) -> Profile:
             each = [profile.layers[at].on[name].as_document() for profile in profiles]
             layer["on"][name] = {key: statistics.mean(one[key] for one in each) for key in figures}
     return Profile.parse(document, "profile")
-
-
-def document(model: str) -> dict[str, Any]:
-    folder = ROOT / "build/bench/prediction-data"
-    synthesise(SynthSpec(ROWS, 300, files=2, ids=IDS), folder)
-    section = yaml.safe_load((folder / SECTION).read_text())["data"]
-    section["train"] = str(folder / section["train"])
-    del section["validation"]
-    return {
-        "model": {"zoo": model, "args": ARGS[model]},
-        "data": section,
-        "workload": {
-            "batch_size": MICRO_BATCH * MICRO_BATCHES,
-            "micro_batches": MICRO_BATCHES,
-            "epochs": 1,
-            "samples_per_epoch": ROWS,
-        },
-        "cluster": {"types": TYPES},
-        "servers": {"count": SERVERS, "type": "cpu"},
-    }
-
-
-def as_plan(problem: Problem, stages: Stages) -> Plan:
-    ends = [first for first, _, _ in stages[1:]] + [problem.layers]
-    assignment = [
-        name for (first, name, _), end in zip(stages, ends, strict=True) for _ in range(first, end)
-    ]
-    return make_plan(problem, "given", assignment, [units for _, _, units in stages])
 
 
 @dataclass(frozen=True)
@@ -339,67 +229,6 @@ def chosen(outcome: Outcome, best: Outcome, floor: float) -> dict[str, Any]:
         "cost_ratio": outcome.dollars_per_million / best.dollars_per_million,
         "of_floor": outcome.measured / floor,
     }
-
-
-def counted(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    return [each for each in outcomes if not each.oversubscribed]
-
-
-def verdict(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    ran = counted(outcomes)
-    formula = [abs(each.formula_error) for each in ran if each.staleness == 2]
-    simulator = [abs(each.simulator_error) for each in ran]
-    return {
-        "plans": len(formula),
-        "formula": {"median": statistics.median(formula), "worst": max(formula)},
-        "simulator": {"median": statistics.median(simulator), "worst": max(simulator)},
-        "formula_holds": statistics.median(formula) <= FORMULA[0] and max(formula) <= FORMULA[1],
-        "simulator_holds": statistics.median(simulator) <= SIMULATOR[0]
-        and max(simulator) <= SIMULATOR[1],
-    }
-
-
-def tell(console: Console, found: Outcome, stages: bool = False) -> None:
-    console.print(
-        f"{found.model:8} staleness {found.staleness}  measured {found.measured:8,.0f}  "
-        f"formula {found.formula_error:+6.1%}  simulator {found.simulator_error:+6.1%}  "
-        f"calm {found.calm:4.0%}  {found.plan}",
-        highlight=False,
-    )
-    for stage in found.stages if stages else ():
-        said, seen = stage["predicted"], stage["measured"]
-        pairs = [f"{key[:-2]} {1e3 * said[key]:.0f} {1e3 * seen[key]:.0f}" for key in COMPARED]
-        waits = [f"{cause} {1e3 * s:.0f}" for cause, s in seen["waiting"].items() if s > 0]
-        own = [f"{key[:-2]} {1e3 * seen[key]:.1f}" for key in PARTS]
-        console.print(f"    {stage['type']}: ms " + ", ".join(pairs + waits + own), highlight=False)
-
-
-def show(console: Console, outcomes: Sequence[Outcome], found: dict[str, Any]) -> None:
-    titles = ("model", "plan", "bound by", "staleness", "measured", "formula", "simulator")
-    table = Table(*titles, title="samples/s; errors of predictions")
-    for each in outcomes:
-        note = " (no evidence)" if each.oversubscribed else ""
-        table.add_row(
-            each.model,
-            each.plan + note,
-            each.bound_by,
-            str(each.staleness),
-            f"{each.measured:,.0f}",
-            f"{each.formula_error:+.0%}" if each.staleness else "",
-            f"{each.simulator_error:+.0%}",
-        )
-    console.print(table)
-    for name in ("formula", "simulator"):
-        errors = found[name]
-        console.print(f"{name}: median {errors['median']:.1%}, worst {errors['worst']:.1%}")
-
-
-def show_choice(console: Console, model: str, found: dict[str, Any]) -> None:
-    for name, title in (("among", "of these plans"), ("of_all", "of all plans")):
-        own = found.get(name)
-        if own is not None:
-            figures = f"{own['cost_ratio']:.3f} x the cheapest measured, {own['of_floor']:.2f} x"
-            console.print(f"{model}, chosen {title}: {own['plan']}: {figures} the floor")
 
 
 if __name__ == "__main__":
