@@ -205,7 +205,10 @@ class Replica:
                 carry(_size(tensors), partial(self._gradient, program, number, tensors))
         for number in self._inputs.ready():
             rows = self._inputs.row_bytes(number) if self._emulation.has_link else 0
-            carry(rows, partial(program.input_arrived, number))
+            if rows:
+                carry(rows, partial(program.input_arrived, number))
+            else:  # it has waited for the link already, or there is none
+                program.input_arrived(number)
         self._commits.take_in(program.sum_arrived)
         self._emulation.run_due()
 
