@@ -60,14 +60,14 @@ def main() -> None:
             found = of_model(model, console, options)
             outcomes += found.pop("outcomes")
             result["models"][model] = found
-    result["outcomes"] = [asdict(each) for each in outcomes]
-    result["verdict"] = verdict(outcomes)
+            result["outcomes"] = [asdict(each) for each in outcomes]
+            result["verdict"] = verdict(outcomes)
+            if options.json:
+                options.json.parent.mkdir(parents=True, exist_ok=True)
+                options.json.write_text(json.dumps(result, indent=1) + "\n")
     show(console, outcomes, result["verdict"])
     for model, found in result["models"].items():
         show_choice(console, model, found["choice"])
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def parsed() -> argparse.Namespace:
