@@ -31,12 +31,11 @@ def plan_by_measuring(
     rounds: int,
     seconds: float,
     seed: int | None,
-    interrupt: Interrupt,
     *,
     as_json: bool,
     out: Path | None,
 ) -> None:
-    """Raises HeterPSError."""
+    """Ctrl-C ends it with the best so far, but while there is no profile. Raises HeterPSError."""
     ensure_profile(file, [])
     job = load_job(file)
     if seed is not None:
@@ -45,7 +44,9 @@ def plan_by_measuring(
         problem = Problem.of(api.counted(job))
         if not as_json:
             print_title(file, problem)
-        search = _search(job, problem, rounds, seconds, interrupt, quiet=as_json)
+        interrupt = Interrupt()
+        with interrupt.watching():
+            search = _search(job, problem, rounds, seconds, interrupt, quiet=as_json)
     except InputError as error:
         if type(error) is not InputError:
             raise
