@@ -59,6 +59,10 @@ bench: $(STAMP) ## Measure the figures of the README
 	$(BIN)/python -W ignore benchmarks/ps.py --json build/bench/ps.json
 	$(BIN)/python benchmarks/data.py --json build/bench/data.json
 	$(BIN)/python benchmarks/train.py --json build/bench/train.json
+	$(BIN)/python benchmarks/paper_testbed.py --json build/bench/paper_testbed.json
+	$(BIN)/python benchmarks/prediction.py --json build/bench/prediction.json
+	$(BIN)/python benchmarks/measured_policy.py --json build/bench/measured_policy.json
+	$(BIN)/python benchmarks/elastic.py --json build/bench/elastic.json
 
 .PHONY: soak
 soak: $(STAMP) $(HADOOP) ## The long test matrices

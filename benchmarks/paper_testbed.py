@@ -1,26 +1,39 @@
-"""Profiles of the zoo on the paper's testbed, from published figures: writes
-``examples/paper/<model>.profile.json``. Nothing is measured here.
+"""The zoo on the paper's testbed, planned by every method; profiles are from published figures.
 
-Usage: paper_testbed.py [FOLDER]
+    .venv/bin/python benchmarks/paper_testbed.py [--json FILE]
+    .venv/bin/python benchmarks/paper_testbed.py --write FOLDER
+
+The first prints a table of what each method's plan costs. The second writes the profiles anew,
+``<model>.profile.json``; those of the repository are in ``examples/paper``. Nothing is measured
+here: a plan's cost and throughput are the cost model's.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from heterps.job.load import read_document
+from heterps.errors import HeterPSError
+from heterps.job.load import load_job, read_document
 from heterps.job.resources import Cluster
 from heterps.models.context import seeded
 from heterps.models.trace import trace
 from heterps.models.zoo import ZOO
+from heterps.planning.feasibility import max_throughput
+from heterps.planning.plan import Plan
+from heterps.planning.problem import Problem
+from heterps.planning.provisioning import provision
 from heterps.planning.roofline import roofline_profile
+from heterps.planning.schedulers import make_scheduler
 
 FOLDER = Path(__file__).parents[1] / "examples" / "paper"
 BATCH_SIZE = 512
 TABLE_BYTES = 64 * 10**9  # of each table; rows are no part of a unit's memory
+FLOORS = {"500,000 samples/s": None, "80 % of what the testbed can reach": 0.8}
+ALONE = {"CPU only": "cpu", "GPU only": "v100"}
+METHODS = ("heuristic", "greedy", "genetic", "bayesian", "random", "rl-rnn", "rl-lstm", "auto")
 _IDS, _HISTORY, _DENSE = 1_000_000, 20, 13
 
 
@@ -46,11 +59,71 @@ def profile(model: str, cluster: Cluster) -> dict[str, Any]:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="profiles, and no table")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if options.write:
+        write_profiles(options.write)
+        return
+    found = {}
+    for title, share in FLOORS.items():
+        found[title] = {model: compared(model, share) for model in ZOO}
+        print(f"\nfloor: {title}\n")
+        show(found[title])
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def write_profiles(folder: Path) -> None:
     cluster = Cluster.parse(read_document(FOLDER / "cluster.yaml"), "cluster")
     for model in ZOO:
         text = json.dumps(profile(model, cluster), indent=1)
         (folder / f"{model}.profile.json").write_text(f"{text}\n")
+
+
+def compared(model: str, share: float | None) -> dict[str, Any]:
+    """The optimum of a model, and what every method makes of it; the floor is that ``share`` of the
+    most that the testbed can reach."""
+    problem = Problem.of(load_job(FOLDER / f"{model}.yaml"))
+    if share is not None:
+        problem = problem.with_min_throughput(share * (max_throughput(problem) or 0.0))
+    optimum = make_scheduler("exact").plan(problem)
+    assert optimum.gap == 0, f"{model}: no proof"
+    found = {name: planned(problem, name) for name in (*ALONE, *METHODS)}
+    return {"floor": problem.workload.min_throughput, "optimum": figures(optimum), **found}
+
+
+def planned(problem: Problem, name: str) -> dict[str, Any]:
+    try:
+        if name in ALONE:
+            return figures(provision(problem, [ALONE[name]] * problem.layers))
+        return figures(make_scheduler(name).plan(problem))
+    except HeterPSError as error:
+        return {"problem": str(error)}
+
+
+def figures(plan: Plan) -> dict[str, Any]:
+    stages = " | ".join(f"{s.units} {s.type} ({s.last - s.first + 1})" for s in plan.stages)
+    return {"dollars": plan.cost, "samples_per_s": plan.throughput, "stages": stages}
+
+
+def show(found: dict[str, dict[str, Any]]) -> None:
+    """In Markdown: the optimum of each model, and the others as multiples of its cost."""
+    print("| | " + " | ".join(found) + " |\n|---" + "|---" * len(found) + "|")
+    for row in ("optimum", *ALONE, *METHODS):
+        print(f"| {row} | " + " | ".join(cell(each, row) for each in found.values()) + " |")
+
+
+def cell(entry: dict[str, Any], row: str) -> str:
+    own = entry[row]
+    if "problem" in own:
+        return "none reaches the floor"
+    dollars, speed = own["dollars"], f"{own['samples_per_s'] / 1e3:,.0f}k/s"
+    if row == "optimum":
+        return f"${dollars:.4g}, {speed}: {own['stages']}"
+    return f"{dollars / entry['optimum']['dollars']:.3f}, {speed}"
 
 
 if __name__ == "__main__":

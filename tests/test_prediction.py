@@ -9,7 +9,7 @@ import pytest
 from heterps.job.resources import Cluster
 from heterps.runtime.emulation import Demand
 
-FILE = Path(__file__).parents[1] / "benchmarks" / "prediction.py"
+FILE = Path(__file__).parents[1] / "benchmarks" / "prediction_plans.py"
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ def test_rounds_are_told_and_the_best_plan_is_written(heterps, job, runs, tmp_pa
 @pytest.mark.slow
 def test_json_holds_the_rounds(heterps, job, runs):
     (found,) = heterps("plan", job, "--measure", "2", "--json").lines
-    assert len(found["rounds"]) == len(runs) >= 1
+    assert sum(len(entry["runs"]) for entry in found["rounds"]) == len(runs) >= 1
     assert found["measured"]["cost"] == min(entry["cost"] for entry in found["rounds"])
     assert found["rounds"][0]["predicted_cost"] * 2 == pytest.approx(found["rounds"][0]["cost"])
 

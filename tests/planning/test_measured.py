@@ -23,6 +23,13 @@ def test_figures_are_of_one_batch_between_two_moments():
     assert seen.waiting["rows"] == pytest.approx(0.1)
 
 
+def test_the_step_of_a_commit_is_compute_and_its_waiting_communication():
+    seen = MeasuredStage.between(START, NOW | {"step_s": 0.22})
+    assert seen.compute_s == pytest.approx(0.34 + 0.02)
+    assert seen.comm_s == pytest.approx(0.03 + 0.01 + 0.03)
+    assert seen.busy == pytest.approx((0.34 + 0.05) / 0.5)
+
+
 def test_without_a_batch_nothing_was_measured():
     assert MeasuredStage.between(NOW, NOW) is None
     assert MeasuredStage.between(None, {}) is None

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from heterps.planning.replica_queue import NONE, ReplicaQueue, Shape
 from heterps.runtime.pipeline import Do, ReplicaProgram, Routing
 
-WORDS = (Do.FORWARD, Do.BACKWARD, Do.COMMIT)
+WORDS = (Do.FORWARD, Do.BACKWARD, Do.COMMIT, Do.SUM)
 
 
 @st.composite
@@ -31,6 +31,7 @@ def programs(shape, stage, replica):
         lambda batch: range(m * batch, m * batch + m),
         end_batch=shape.batches,
         staleness=shape.staleness,
+        beside=shape.beside,
     )
     return ReplicaQueue(shape, stage, replica), real
 
@@ -49,7 +50,7 @@ def test_every_replica_does_what_a_real_worker_does(shape, seed):
     drawn = random.Random(seed)
     stage = drawn.randrange(len(shape.replicas))
     queue, real = programs(shape, stage, drawn.randrange(shape.replicas[stage]))
-    inputs, sent = own(queue), []
+    inputs, sent, summing = own(queue), [], False
     drawn.shuffle(inputs)
     while not real.finished:
         task = queue.take()
@@ -59,11 +60,17 @@ def test_every_replica_does_what_a_real_worker_does(shape, seed):
             sent.append(task[1])
         elif task and task[0] == 1 and task[1] in sent:
             sent.remove(task[1])
+        elif task and task[0] == 3:
+            summing = True
+        elif task is None and summing and (drawn.random() < 0.5 or not (inputs or sent)):
+            summing = False
+            queue.sum_arrived()
+            real.sum_arrived()
         elif task is None and inputs and (not sent or drawn.random() < 0.5):
             at = inputs.pop()
             queue.ready.add(at)
             real.input_arrived(at)
-        elif task is None:
+        elif task is None and sent:
             at = sent.pop(drawn.randrange(len(sent)))
             queue.gradient_arrived(at)
             real.gradient_arrived(at)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps.errors import InputError
-from heterps.planning.pipeline_run import Conditions
+from heterps.planning.conditions import Conditions
 from heterps.planning.plan import make_plan
 from heterps.planning.problem import Problem
 from heterps.planning.replica_queue import Shape
@@ -58,15 +58,27 @@ def test_communication_runs_beside_compute_unless_it_is_said_not_to():
     assert period(busy, m=4, staleness=2, overlap=0.0) == pytest.approx(32)
 
 
-def test_a_commit_holds_its_stage_up():
+def test_a_commit_holds_its_stage_up_unless_staleness_lets_it_run_beside_the_work():
     assert period([stage(sync_s=1.0)], m=2) == pytest.approx(7)
+    assert period([stage(sync_s=1.0)], m=2, staleness=1) == pytest.approx(6)
+    assert period([stage(sync_s=8.0)], m=2, staleness=1) == pytest.approx(8)
+
+
+def test_replicas_without_weights_do_not_wait_for_each_other():
+    shape = Shape(16, (2, 1), 3, 0, 64)
+    waits = [
+        simulate_stages([stage(2, sums=sums), stage()], shape).stages[0].waiting["commit"]
+        for sums in (True, False)
+    ]
+    assert waits[0] > 0.1
+    assert waits[1] == 0
 
 
 def test_rows_of_a_batch_are_pulled_after_the_commit_before_it():
     rows = stage(fetch_s=1.0, push_s=1.0, rows=True)
     assert period([rows]) == pytest.approx(5)
-    # With staleness the pull is there in time; the push still leaves before the commit.
-    assert period([rows], staleness=2) == pytest.approx(4)
+    # With staleness the pull is there in time, and nobody waits for the push.
+    assert period([rows], staleness=2) == pytest.approx(3)
 
 
 def test_the_exchange_of_a_commit_comes_before_rows_of_the_next_batch():

@@ -92,6 +92,20 @@ def test_all_get_the_sum_and_the_same_to_the_bit(groups):
     in_threads(lambda replica: groups[replica].close())
 
 
+def test_a_sum_that_was_begun_is_there_when_all_have_begun_it():
+    groups, ready = gloo_groups(), threading.Event()
+    tensors = [torch.full((3,), float(replica)) for replica in range(REPLICAS)]
+    finish = groups[0].begin([tensors[0]], ready.set)
+    assert groups[0].beside
+    assert not ready.is_set()
+    tensors[0] += 7  # what was given is on its way
+    others = [groups[n].begin([tensors[n]], lambda: None) for n in range(1, REPLICAS)]
+    assert ready.wait(30)
+    for each in (finish, *others):
+        each()
+    assert all(torch.equal(tensor, torch.full((3,), 3.0)) for tensor in tensors)
+
+
 def test_channels_add_in_the_order_of_replicas(tmp_path):
     groups = channel_groups(tmp_path, encrypt=False)
     values = [torch.tensor([1e8]), torch.tensor([1.0]), torch.tensor([-1e8])]

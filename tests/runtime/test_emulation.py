@@ -42,7 +42,17 @@ def test_work_takes_slowdown_times_its_cpu_time(time):
     emulation = Emulation.of(unit(slowdown=4.0), time.as_clock())
     with emulation.work():
         time.work(0.01, waiting_s=0.005)
+    assert (time.wall, emulation.take_owed_s()) == pytest.approx((0.015, 0.025))
+    assert emulation.pay()
     assert time.wall == pytest.approx(0.04)
+    assert not emulation.pay()
+
+
+def test_handing_over_messages_is_not_scaled(time):
+    emulation = Emulation.of(unit(slowdown=4.0), time.as_clock())
+    with emulation.work(sends=True):
+        time.work(0.01)
+    assert (time.wall, emulation.work_s) == (0.01, 0.01)
 
 
 def test_waiting_for_others_is_not_scaled(time):
@@ -57,6 +67,7 @@ def test_short_pieces_of_work_are_slept_for_together(time):
     for _ in range(10):
         with emulation.work():
             time.work(0.0001)
+        emulation.pay()
     assert len(time.slept) == 3
     assert time.wall == pytest.approx(0.003, abs=0.0005)
 
@@ -66,6 +77,7 @@ def test_a_sleep_that_took_too_long_counts_for_the_next(time):
     for _ in range(2):
         with emulation.work():
             time.work(0.01)
+        emulation.pay()
     assert time.slept == pytest.approx([0.01, 0.008])
 
 
@@ -149,3 +161,26 @@ def test_what_a_unit_worked_is_told_without_what_held_it_up(time):
     with emulation.work(waits=True):
         time.work(0.02, waiting_s=1.0)
     assert (emulation.work_s, emulation.step_s) == pytest.approx((0.04, 0.08))
+
+
+def test_a_unit_that_idles_lets_its_link_work_and_makes_up_for_what_that_takes(time):
+    emulation = Emulation(10.0, bytes_per_s=1000.0, clock=time.as_clock())
+    seen = []
+
+    def send():
+        seen.append(round(time.wall, 6))
+        with emulation.work():
+            time.work(0.002)
+
+    def serve(seconds):
+        time.sleep(seconds)
+        emulation.run_due()
+
+    emulation.serve = serve
+    emulation.carry(30, send, leaves=True)
+    with emulation.work():
+        time.work(0.01)
+    emulation.pay()
+    assert seen == [0.03]  # in the middle of the work
+    assert time.wall == pytest.approx(0.1 + 0.02)
+    assert emulation.work_s == pytest.approx(0.12)

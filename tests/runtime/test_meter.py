@@ -48,3 +48,12 @@ def test_spans_that_overlap_count_once():
     for began, ended in ((1.0, 3.0), (2.0, 4.0), (2.5, 3.5), (6.0, 7.0)):
         spans.add(began, ended)
     assert spans.seconds == 4.0
+
+
+def test_work_inside_other_work_counts_for_itself_alone():
+    meter = Meter()
+    with meter.training(), meter.measure(FORWARD), meter.measure(BACKWARD):
+        time.sleep(0.01)
+    figures = meter.figures()
+    assert figures[BACKWARD] >= 0.01 > figures[FORWARD]
+    assert figures[FORWARD] + figures[BACKWARD] <= figures["train_s"]

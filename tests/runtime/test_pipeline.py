@@ -210,3 +210,23 @@ def test_more_batches_can_follow_and_their_input_may_come_first():
     assert (program.take(), program.finished) == (Task(Do.FORWARD, 2), False)
     with pytest.raises(ValueError, match="micro-batch 1 was not due"):
         program.input_arrived(1)
+
+
+def test_where_sums_run_beside_the_work_the_next_batch_goes_on_until_one_arrives():
+    program = ReplicaProgram(
+        Routing(1, (1,)), 0, 0, lambda b: range(b, b + 1), end_batch=4, staleness=1, beside=True
+    )
+    for micro_batch in range(4):
+        program.input_arrived(micro_batch)
+    expected = [Task(Do.FORWARD, 0), Task(Do.BACKWARD, 0), Task(Do.SUM, 0)]
+    expected += [Task(Do.FORWARD, 1), Task(Do.BACKWARD, 1), None]
+    assert [program.take() for _ in expected] == expected
+    assert program.why() == "staleness"
+    program.sum_arrived()
+    expected = [Task(Do.COMMIT, 0), Task(Do.SUM, 1), Task(Do.FORWARD, 2)]
+    assert [program.take() for _ in expected] == expected
+    program.sum_arrived()
+    assert program.take() == Task(Do.BACKWARD, 2)  # weights do not change in between
+    assert program.take() == Task(Do.COMMIT, 1)
+    with pytest.raises(ValueError, match="no sum was due"):
+        program.sum_arrived()

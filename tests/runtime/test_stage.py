@@ -151,6 +151,28 @@ def test_a_batch_goes_back_with_the_weights_of_its_own_forward():
     torch.testing.assert_close(chain.out.weight, expected)
 
 
+def test_a_commit_in_two_steps_keeps_the_gradients_of_the_batch_after_it():
+    """The last stage has no copies of its weights: gradients of batch 1 come while 0 is summed."""
+    found = []
+    for beside in (False, True):
+        torch.manual_seed(5)
+        chain = Chain([("out", nn.Linear(2, 1)), ("loss", LogLoss())])
+        stage = Stage(chain, 0, SummedUpdate(chain, Alone(), sgd))
+        batch = {"x": torch.tensor([[1.0, -2.0]]), "label": torch.tensor([1.0])}
+        through(stage, 0, batch)
+        end = stage.begin_commit(0, lambda: None) if beside else lambda: None
+        through(stage, 1, batch)
+        end()
+        stage.commit(1)
+        found.append(chain.out.weight.detach())
+    torch.testing.assert_close(*found)
+
+
+def through(stage, number, batch):
+    stage.forward(MicroBatch(number, number, 1.0), batch, {})
+    stage.backward(number, {})
+
+
 def test_predicting_leaves_no_trace():
     pipeline = train((), (1,))[-1]
     stage = pipeline.stages[0, 0]

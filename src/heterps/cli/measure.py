@@ -31,12 +31,11 @@ def plan_by_measuring(
     rounds: int,
     seconds: float,
     seed: int | None,
-    interrupt: Interrupt,
     *,
     as_json: bool,
     out: Path | None,
 ) -> None:
-    """Raises HeterPSError."""
+    """Ctrl-C ends it with the best so far, but while there is no profile. Raises HeterPSError."""
     ensure_profile(file, [])
     job = load_job(file)
     if seed is not None:
@@ -45,7 +44,9 @@ def plan_by_measuring(
         problem = Problem.of(api.counted(job))
         if not as_json:
             print_title(file, problem)
-        search = _search(job, problem, rounds, seconds, interrupt, quiet=as_json)
+        interrupt = Interrupt()
+        with interrupt.watching():
+            search = _search(job, problem, rounds, seconds, interrupt, quiet=as_json)
     except InputError as error:
         if type(error) is not InputError:
             raise
@@ -108,6 +109,10 @@ def _line(number: int, rounds: int, problem: Problem, plan: Plan, found: Round |
     head = f"round {number + 1}/{rounds}  {outline(problem, plan)}"
     if isinstance(found, str):
         return f"{head}\n           failed: {found}"
+    if len(found.runs) > 1:
+        own = plan.cost * (plan.throughput or 0.0) / found.runs[-1]
+        runs = f"{money(found.cost)} as the median of {len(found.runs)} runs"
+        return f"{head}\n           again: {money(own)} at {rate(found.runs[-1])} samples/s, {runs}"
     measured = f"measured {money(found.cost)} at {rate(found.samples_per_s)} samples/s"
     said = f"predicted {money(plan.cost)}, expected {money(found.expected)}"
     return f"{head}\n           {said}, {measured}{'' if found.kept else ', below the floor'}"
@@ -154,5 +159,6 @@ def _round(entry: Round) -> dict[str, Any]:
         "expected_cost": entry.expected,
         "cost": entry.cost,
         "samples_per_s": entry.samples_per_s,
+        "runs": list(entry.runs),
         "floor_kept": entry.kept,
     }

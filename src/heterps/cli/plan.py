@@ -105,9 +105,7 @@ def plan(
         _check_measure(files, method, other=other)
         from heterps.cli.measure import plan_by_measuring
 
-        interrupt = Interrupt()
-        with interrupt.watching():
-            plan_by_measuring(files[0], measure, seconds, seed, interrupt, as_json=as_json, out=out)
+        plan_by_measuring(files[0], measure, seconds, seed, as_json=as_json, out=out)
         return
     if plot is not None:
         from heterps.report.plots import require_matplotlib

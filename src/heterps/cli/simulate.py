@@ -68,7 +68,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
 ) -> None:
     """Simulate a plan's pipeline: fill, drain, credits, stragglers."""
-    from heterps.planning.pipeline_run import Conditions
+    from heterps.planning.conditions import Conditions
     from heterps.planning.simulate import simulate as run
 
     stragglers = dict(_straggler(text) for text in slow or [])

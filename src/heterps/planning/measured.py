@@ -29,7 +29,8 @@ class MeasuredStage:
 
     Of its thread: ``forward_s``, ``backward_s``, ``prepare_s`` (reading, distinct ids, asking for
     rows), ``send_s`` (activations and gradients into messages), ``commit_s`` (summing over
-    replicas, the optimizer's step), ``waiting`` by cause, and ``loop_s``, all else. Beside it:
+    replicas, the optimizer's step, of which ``step_s`` is work and the rest waiting), ``waiting``
+    by cause, and ``loop_s``, all else. Beside it:
     ``pull_s`` and ``push_s`` in which rows and their gradients were under way, ``link_s`` in which
     an emulated link was taken. ``batch_s`` is the time from batch to batch, ``calm`` the share of
     the work's time that it would have taken had nobody else used the machine.
@@ -47,6 +48,7 @@ class MeasuredStage:
     link_s: float
     waiting: Mapping[str, float]
     calm: float = 1.0
+    step_s: float = 0.0
 
     @classmethod
     def between(
@@ -69,7 +71,8 @@ class MeasuredStage:
         waiting = {cause: passed(f"wait_{cause}_s") / begun for cause in CAUSES}
         worked = sum(passed(name) for name in _WORK)
         calm = min(1.0, passed("unit_s") / worked) if "unit_s" in now and worked > 0 else 1.0
-        return cls(batches, batch_s, **parts, waiting=waiting, calm=calm)
+        step_s = min(passed("step_s") / begun, parts["commit_s"])
+        return cls(batches, batch_s, **parts, waiting=waiting, calm=calm, step_s=step_s)
 
     @property
     def loop_s(self) -> float:
@@ -78,13 +81,13 @@ class MeasuredStage:
 
     @property
     def compute_s(self) -> float:
-        """What its thread does that nothing else can be done beside, but for commits."""
-        return self._work_s + self.loop_s
+        """What its thread does that nothing else can be done beside."""
+        return self._work_s + self.loop_s + self.step_s
 
     @property
     def undisturbed_s(self) -> float:
         """The same without what others on the machine held it up for."""
-        return self.calm * self._work_s + self.loop_s
+        return self.calm * self._work_s + self.loop_s + self.step_s
 
     @property
     def _work_s(self) -> float:
@@ -92,13 +95,14 @@ class MeasuredStage:
 
     @property
     def comm_s(self) -> float:
-        """Rows and gradients under way and commits, or what its emulated link carried."""
-        return max(self.link_s, self.pull_s + self.push_s + self.commit_s)
+        """Rows and gradients under way and the waiting in commits, or what its emulated link
+        carried."""
+        return max(self.link_s, self.pull_s + self.push_s + self.commit_s - self.step_s)
 
     @property
     def busy(self) -> float:
-        """The share of its time that the thread works."""
-        return min(1.0, (self.compute_s + self.commit_s) / self.batch_s)
+        """The share of its time that the thread works, or is held up in a commit."""
+        return min(1.0, (self._work_s + self.loop_s + self.commit_s) / self.batch_s)
 
     @property
     def link_busy(self) -> float:

@@ -8,33 +8,24 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from heterps.planning.replica_queue import BACKWARD, COMMITTING, FORWARD, NONE, ReplicaQueue, Shape
+from heterps.planning.conditions import Conditions
+from heterps.planning.replica_queue import (
+    BACKWARD,
+    COMMIT,
+    COMMITTING,
+    FORWARD,
+    NONE,
+    SUM,
+    ReplicaQueue,
+    Shape,
+)
 from heterps.planning.service_times import ServiceTimes
 from heterps.planning.simulation import Simulation
 from heterps.planning.time_use import TimeUse
 
-_DRAWN_AT_ONCE = 8192
-
 Act = Callable[[int, int], None]  # with a replica (or stage) and a micro-batch (or batch)
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """``jitter`` is the sigma of a lognormal factor of mean 1 on every time; ``slow`` multiplies
-    the compute of (stage, replica); ``server_s`` is what all parameter servers together take for
-    the rows of a micro-batch one way; ``overlap`` is the share of communication that runs beside
-    compute, the rest being work of the thread that computes."""
-
-    jitter: float = 0.0
-    slow: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    server_s: float = 0.0
-    overlap: float = 1.0
-    seed: int = 0
 
 
 class PipelineRun:
@@ -54,9 +45,10 @@ class PipelineRun:
         # What arrives while a replica commits waits for the end of that: the thread takes it in.
         self._late: list[list[tuple[float, Act, int]] | None] = [None] * len(places)
         self._use = TimeUse(shape.replicas)
-        self._factor = _factors(conditions.jitter, conditions.seed)
+        self._factor = conditions.factors()
         self._server_s, self._server_free = conditions.server_s, 0.0
-        self._at_commit = [0] * len(times)
+        self._at_commit = [0] * len(times)  # replicas that have come to it
+        self._left_commit: dict[tuple[int, int], int] = {}  # and left it, by stage and batch
         self._open = [len(times)] * shape.batches  # stages that have yet to commit each batch
         users = sum(stage.rows for stage in times)
         self._rows_open = [users * shape.micro_batches] * shape.batches
@@ -176,6 +168,8 @@ class PipelineRun:
             return
         queue, stage = self._queues[replica], self._times[self._stage[replica]]
         task = queue.take()
+        while task is not None and self._done_beside(replica, *task):
+            task = queue.take()
         if task is None:
             self._use.idles(replica, self._now, queue.why())
             return
@@ -184,7 +178,8 @@ class PipelineRun:
         if do not in (FORWARD, BACKWARD):
             self._use.idles(replica, self._now, COMMITTING)
             self._late[replica] = []
-            sent = max(self._now, self._sent_at[replica])
+            alone = stage.replicas == 1  # who waits for nobody can go on sending
+            sent = self._now if alone else max(self._now, self._sent_at[replica])
             self._at(sent, self._reach_commit, self._stage[replica], at)
             return
         self._use.works(replica, self._now)
@@ -195,6 +190,38 @@ class PipelineRun:
         self._at(self._now + seconds, end, replica, at)
         if do == FORWARD and not self._stage[replica]:
             self._read(replica)
+
+    def _done_beside(self, replica: int, do: int, batch: int) -> bool:
+        """Steps of a commit that the thread does not wait in."""
+        number = self._stage[replica]
+        stage = self._times[number]
+        if do == SUM:
+            if stage.sums:
+                self._begin_sum(number, batch)
+            else:
+                self._queues[replica].sum_arrived()
+            return True
+        if do != COMMIT or (stage.sums and not self._shape.beside):
+            return False
+        left = self._left_commit.pop((number, batch), 0) + 1
+        if left < stage.replicas:
+            self._left_commit[number, batch] = left
+        else:
+            self._open[batch] -= 1
+            self._end_batches()
+        return True
+
+    def _begin_sum(self, number: int, batch: int) -> None:
+        """A replica has given its gradients; the last one lets the sum be made."""
+        self._at_commit[number] += 1
+        if self._at_commit[number] == self._times[number].replicas:
+            self._at_commit[number] = 0
+            for replica, end in self._exchange(number):
+                self._at(end, self._sum_there, replica, batch)
+
+    def _sum_there(self, replica: int, _: int) -> None:
+        self._queues[replica].sum_arrived()
+        self._work(replica)
 
     def _forward_done(self, replica: int, at: int) -> None:
         self._computing[replica] = False
@@ -250,20 +277,23 @@ class PipelineRun:
     def _reach_commit(self, number: int, batch: int) -> None:
         """The last replica of a stage lets all of them sum their gradients."""
         self._at_commit[number] += 1
-        stage = self._times[number]
-        if self._at_commit[number] < stage.replicas:
+        if self._at_commit[number] < self._times[number].replicas:
             return
         self._at_commit[number] = 0
-        end = self._now
-        if stage.sync_s > 0:
-            seconds = stage.sync_s * next(self._factor)
-            first = self._number[number, 0]
-            for replica in range(first, first + stage.replicas):
-                self._use.link[replica] += seconds
-                free = max(self._now, self._link_free[replica]) + seconds
-                self._link_free[replica] = free
-                end = max(end, free)
+        end = max(end for _, end in self._exchange(number))
         self._at(end, self._committed, number, batch)
+
+    def _exchange(self, number: int) -> list[tuple[int, float]]:
+        """Of gradients between the replicas of a stage, over the link of each: until when."""
+        stage, first = self._times[number], self._number[number, 0]
+        own = range(first, first + stage.replicas)
+        if stage.sync_s <= 0:
+            return [(replica, self._now) for replica in own]
+        seconds = stage.sync_s * next(self._factor)
+        for replica in own:
+            self._use.link[replica] += seconds
+            self._link_free[replica] = max(self._now, self._link_free[replica]) + seconds
+        return [(replica, self._link_free[replica]) for replica in own]
 
     def _committed(self, number: int, batch: int) -> None:
         self._open[batch] -= 1
@@ -296,12 +326,3 @@ def steady_part(shape: Shape) -> tuple[int, int]:
     cycle = shape.lanes // math.gcd(shape.lanes, shape.micro_batches)
     whole = (last - first) // cycle * cycle
     return (last - whole, last) if whole else (first, last)
-
-
-def _factors(jitter: float, seed: int) -> Iterator[float]:
-    if not jitter:
-        while True:
-            yield 1.0
-    drawn = np.random.default_rng(seed)
-    while True:
-        yield from drawn.lognormal(-(jitter**2) / 2, jitter, _DRAWN_AT_ONCE).tolist()

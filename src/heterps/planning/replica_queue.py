@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
-FORWARD, BACKWARD, COMMIT = range(3)
+FORWARD, BACKWARD, COMMIT, SUM = range(4)
 NONE = -1
 # Why a replica has nothing to do; COMMITTING is waiting inside a commit.
 INPUT, ROWS, CREDIT, STALENESS, GRADIENTS, COMMITTING = (
@@ -25,6 +25,11 @@ class Shape:
     staleness: int
     batches: int
 
+    @property
+    def beside(self) -> bool:
+        """Whether replicas sum their gradients beside work on later batches."""
+        return self.staleness > 0
+
     def lasting(self, batches: int) -> Shape:
         return replace(self, batches=batches)
 
@@ -42,8 +47,9 @@ class ReplicaQueue:
     commit once a batch is through: what ``heterps.runtime.pipeline.ReplicaProgram`` does."""
 
     __slots__ = (
-        "_batches", "_first", "_gradients", "_in_flight", "_lanes", "_last", "_per_batch",
-        "_staleness", "_stride", "_total", "arrived", "committed", "credit", "next", "ready",
+        "_batches", "_beside", "_first", "_gradients", "_in_flight", "_lanes", "_last",
+        "_per_batch", "_staleness", "_stride", "_summed", "_summing", "_total", "arrived",
+        "committed", "credit", "next", "ready",
     )  # fmt: skip
 
     def __init__(self, shape: Shape, stage: int, replica: int) -> None:
@@ -58,7 +64,8 @@ class ReplicaQueue:
         self._gradients: set[int] = set()
         self._in_flight: deque[int] = deque()
         self.next = replica if replica < self._total else NONE
-        self.committed = -1
+        self._beside = shape.beside
+        self.committed = self._summing = self._summed = -1
 
     def following(self, micro_batch: int) -> int:
         """The one of its own after it, or NONE."""
@@ -72,6 +79,9 @@ class ReplicaQueue:
     def gradient_arrived(self, micro_batch: int) -> None:
         self._gradients.add(micro_batch)
 
+    def sum_arrived(self) -> None:
+        self._summed = self._summing
+
     def take(self) -> tuple[int, int] | None:
         """What to do and with which micro-batch (or batch); it counts as done."""
         flight = self._in_flight
@@ -80,8 +90,14 @@ class ReplicaQueue:
             self._gradients.discard(at)
             return BACKWARD, at
         open_batch = self.committed + 1
-        if open_batch < self._batches and self._through(open_batch):
+        if open_batch <= self._summed:
             self.committed = open_batch
+            return COMMIT, open_batch
+        if self._summing < open_batch < self._batches and self._through(open_batch):
+            self._summing = open_batch
+            if self._beside:
+                return SUM, open_batch
+            self.committed = self._summed = open_batch
             return COMMIT, open_batch
         at = self.next
         if at in self.ready and len(flight) < self.credit and self._may_start(at):

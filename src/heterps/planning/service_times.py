@@ -16,7 +16,8 @@ class ServiceTimes:
     """Seconds. ``fetch_s`` is what a micro-batch needs before it goes forward beside its input (its
     rows, its samples), ``push_s`` the gradients of its rows. Half of a transfer is the activations,
     the other half their gradients. ``sync_s`` is paid once a batch, ``latency_s`` once a message,
-    and occupies nobody. ``rows``: the stage asks the parameter servers.
+    and occupies nobody. ``rows``: the stage asks the parameter servers. ``sums``: it has weights,
+    whose gradients its replicas sum up.
     """
 
     type: str
@@ -30,6 +31,7 @@ class ServiceTimes:
     sync_s: float = 0.0
     latency_s: float = 0.0
     rows: bool = False
+    sums: bool = True
 
     @property
     def compute_s(self) -> float:
@@ -85,6 +87,7 @@ def service_times(problem: Problem, stage: Stage, units: int, micro_batches: int
         sync_s=sync,
         latency_s=(link_ms or 0.0) / 1e3,
         rows=any(layer.kind == ROWS_KIND for layer in own),
+        sums=any(layer.held_bytes > 0 for layer in own),
     )
 
 

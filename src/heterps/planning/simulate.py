@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 
 from heterps.errors import InputError
+from heterps.planning.conditions import Conditions
 from heterps.planning.cost_model import Stage
-from heterps.planning.pipeline_run import Conditions, PipelineRun
+from heterps.planning.pipeline_run import PipelineRun
 from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.replica_queue import Shape

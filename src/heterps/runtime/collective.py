@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -28,11 +29,20 @@ _dist: Any = dist  # torch declares too little of it
 
 class ReplicaGroup(ABC):
     """Sums tensors over the replicas of a stage; all of them call it alike. The result is the same
-    on every one to the bit."""
+    on every one to the bit. ``beside``: a sum that was begun goes on beside other work."""
+
+    beside: ClassVar[bool] = False
 
     @abstractmethod
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """In place."""
+
+    def begin(self, tensors: Sequence[Tensor], ready: Callable[[], None]) -> Callable[[], None]:
+        """The same in two steps: what this returns puts the sum in place, and does not wait for
+        others once ``ready`` was called, by any thread. Where nothing runs ``beside``, that last
+        step is all of it."""
+        ready()
+        return lambda: self.sum(tensors)
 
     def close(self) -> None:
         """Lets go of the connections."""
@@ -47,8 +57,10 @@ class Alone(ReplicaGroup):
 
 
 class GlooGroup(ReplicaGroup):
-    """By torch.distributed. ``store`` is where the replicas find each other, ``host`` the address
-    of this machine that they use."""
+    """By torch.distributed, which has threads of its own. ``store`` is where the replicas find each
+    other, ``host`` the address of this machine that they use."""
+
+    beside = True
 
     def __init__(
         self, store: Any, generation: int, stage: int, replica: int, replicas: int, host: str
@@ -63,17 +75,36 @@ class GlooGroup(ReplicaGroup):
         self._store = store
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
-        for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
-            self._sum([tensor for tensor in tensors if tensor.dtype == dtype])
+        self.begin(tensors, lambda: None)()
 
-    def _sum(self, tensors: Sequence[Tensor]) -> None:
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
+    def begin(self, tensors: Sequence[Tensor], ready: Callable[[], None]) -> Callable[[], None]:
+        parts = []
+        for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
+            own = [tensor for tensor in tensors if tensor.dtype == dtype]
+            flat = torch.cat([tensor.reshape(-1) for tensor in own]).cpu()
+            with self._naming():
+                parts.append((own, flat, self._group.allreduce([flat])))
+        if parts:
+            parts[-1][2].get_future().add_done_callback(lambda _: ready())
+        else:
+            ready()
+
+        def finish() -> None:
+            for own, flat, work in parts:
+                with self._naming():
+                    work.wait()
+                _spread(flat, own)
+
+        return finish
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """What torch says of a group that fell apart, as an error of this worker's place."""
         try:
-            self._group.allreduce([flat]).wait()
+            yield
         except RuntimeError as error:
             said = str(error).splitlines()[0]
             raise WorkerLostError(*self._place, f"its replicas do not sum up: {said}") from None
-        _spread(flat, tensors)
 
 
 class ChannelGroup(ReplicaGroup):

@@ -26,6 +26,7 @@ from heterps.runtime.saved_model import TABLES, save_dense
 from heterps.runtime.server_group import ServerGroup
 from heterps.runtime.socket_folder import SocketFolder
 from heterps.runtime.specs import Sites, nearest, server_spec, units_of, worker_name, worker_spec
+from heterps.runtime.stop import StoppedError
 from heterps.runtime.watch import Watch
 
 _START_S = 120.0
@@ -37,7 +38,8 @@ OnProgress = Callable[[int, Mapping[str, Any]], None]  # worker's number and wha
 
 
 class Coordinator:
-    """The processes of one generation of a run. ``hear`` gets what workers report on their way."""
+    """The processes of one generation of a run. ``hear`` gets what workers report on their way.
+    Once ``stop`` answers true, whatever waits for processes raises StoppedError."""
 
     def __init__(
         self,
@@ -47,7 +49,9 @@ class Coordinator:
         hear: OnProgress = lambda worker, fields: None,
         *,
         generation: int = 0,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._stop = stop
         self._setup = setup
         self._folder = folder
         self._engine = engine
@@ -134,6 +138,8 @@ class Coordinator:
 
     def receive(self, timeout_s: float) -> list[Message]:
         """Answers to commands; raises for whatever has failed."""
+        if self._stop():
+            raise StoppedError
         try:
             messages = self._desk.receive(timeout_s)
         except WorkerLostError as error:

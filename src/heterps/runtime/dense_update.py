@@ -24,20 +24,46 @@ Factor = Callable[[int], float]  # of the learning rate in a batch
 
 
 class Replicas(Protocol):
-    """The replicas of a stage, all of which sum once a batch."""
+    """The replicas of a stage, all of which sum once a batch; ``beside`` other work, or not."""
+
+    @property
+    def beside(self) -> bool: ...
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """In place; the same on every replica afterwards."""
+        ...
+
+    def begin(self, tensors: Sequence[Tensor], ready: Callable[[], None]) -> Callable[[], None]:
+        """In two steps, as ``ReplicaGroup`` says."""
         ...
 
 
 class DenseUpdate(ABC):
     """The gradients of a batch are in the weights' ``grad`` when these are called."""
 
+    @property
+    def sums(self) -> bool:
+        """Whether replicas wait for each other at all."""
+        return False
+
+    @property
+    def beside(self) -> bool:
+        """Whether work on later batches can go on between the beginning of a sum and its end."""
+        return False
+
     @abstractmethod
     def sum(self, gradients: Sequence[Tensor], share: float) -> None:
         """Over the replicas, if they do; ``share`` is the part of the batch's samples that this
         replica had."""
+
+    def begin(
+        self, gradients: Sequence[Tensor], share: float, ready: Callable[[], None]
+    ) -> Callable[[], None]:
+        """The sum in two steps: what this returns ends it, and waits for nobody once ``ready`` was
+        called, by any thread."""
+        self.sum(gradients, share)
+        ready()
+        return lambda: None
 
     @abstractmethod
     def step(self, batch: int) -> None:
@@ -76,11 +102,25 @@ class SummedUpdate(DenseUpdate):
         self.optimizer = make_optimizer(weights) if weights else None
         self._lr = [g["lr"] for g in self.optimizer.param_groups] if self.optimizer else []
 
+    @property
+    def sums(self) -> bool:
+        return self._count > 1 and bool(self.optimizer is not None or self._buffers)
+
+    @property
+    def beside(self) -> bool:
+        """Buffers are changed by work on later batches: they would lose it."""
+        return self.sums and self._replicas.beside and not self._buffers
+
     def sum(self, gradients: Sequence[Tensor], share: float) -> None:
         for buffer in self._buffers:
             buffer /= self._count
         if gradients or self._buffers:
             self._replicas.sum([*gradients, *self._buffers])
+
+    def begin(
+        self, gradients: Sequence[Tensor], share: float, ready: Callable[[], None]
+    ) -> Callable[[], None]:
+        return self._replicas.begin(gradients, ready)
 
     def step(self, batch: int) -> None:
         if self.optimizer is None:

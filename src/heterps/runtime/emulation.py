@@ -30,6 +30,10 @@ class Emulation:
     The link carries one message after the other, in and out, at ``bytes_per_s``, and each of them
     is ``latency_s`` under way. Meanwhile the worker goes on: what is to happen to a message happens
     in ``run_due`` when its time has come.
+
+    A unit that idles is at work as far as others can tell, and its link does not wait for that:
+    ``serve``, if it is set, is called instead of sleeping, for at most so many seconds. It may take
+    in messages, let due ones happen, and work itself, which makes the idling that much longer.
     """
 
     def __init__(
@@ -54,6 +58,9 @@ class Emulation:
         self._free_at = 0.0
         self._under_way: deque[tuple[float, Callable[[], None], bool]] = deque()
         self._leaving = 0
+        self._paying = False
+        self._new_s = 0.0
+        self.serve: Callable[[float], None] | None = None
 
     @classmethod
     def of(cls, entry: ResourceType, clock: Clock | None = None) -> Emulation:
@@ -67,22 +74,42 @@ class Emulation:
         return self._bytes_per_s is not None or self._latency_s > 0
 
     @contextmanager
-    def work(self, *, waits: bool = False) -> Iterator[None]:
-        """Around a piece of work: it ends when ``slowdown`` times the CPU time that it took has
-        passed. Where the work ``waits`` for others in between, that time is not made longer, and
-        does not count for it."""
+    def work(self, *, waits: bool = False, sends: bool = False) -> Iterator[None]:
+        """Around a piece of work, which ends for others when ``slowdown`` times the CPU time that
+        it took has passed: the rest of that is owed until ``pay``. Where the work ``waits`` for
+        others in between, that time is not made longer and does not count for it, and it is paid
+        at once. What hands messages over ``sends``: a slower unit computes more slowly, and how
+        slow its link is has figures of its own."""
         began, cpu = self._clock.now(), self._clock.cpu()
         yield
         cpu = self._clock.cpu() - cpu
         wall = self._clock.now() - began
+        slowdown = 1.0 if sends else self._slowdown
         if waits:
-            self.step_s += self._slowdown * cpu
+            self.step_s += slowdown * cpu
         else:
-            self.work_s += self._slowdown * cpu if self._by_cpu else max(wall, self._slowdown * cpu)
-        if self._slowdown <= 1.0:
-            return
-        passed = cpu if waits else wall
-        self._idle(idle_s(self._slowdown, cpu, passed))
+            self.work_s += slowdown * cpu if self._by_cpu else max(wall, slowdown * cpu)
+        idle = idle_s(slowdown, cpu, cpu if waits else wall) if slowdown > 1.0 else 0.0
+        # While it pays, all time that passes is taken for paying.
+        self._owed_s += idle + (wall if self._paying else 0.0)
+        if waits:
+            self._idle(None)
+        else:
+            self._new_s += idle
+
+    def take_owed_s(self) -> float:
+        """What was added to it since the last call."""
+        owed, self._new_s = self._new_s, 0.0
+        return owed
+
+    def pay(self) -> bool:
+        """Idles until all work is over for others too: before they hear of it, and before this
+        worker waits for them. Until then pieces follow each other, as the caches of a core are
+        cold after every sleep. Gives whether it did."""
+        owed = self._owed_s >= _LEAST_SLEEP_S and not self._paying
+        if owed:
+            self._idle(self.serve)
+        return owed
 
     def carry(self, size_bytes: float, then: Callable[[], None], *, leaves: bool = False) -> None:
         """``then`` happens when the link has carried so many bytes: at once without a link.
@@ -126,15 +153,22 @@ class Emulation:
         self._free_at = max(self._clock.now(), self._free_at) + seconds
         return self._free_at
 
-    def _idle(self, seconds: float) -> None:
+    def _idle(self, serve: Callable[[float], None] | None) -> None:
         """Short times add up until they are worth a sleep; one that took longer counts for the
         next."""
-        self._owed_s += seconds
-        if self._owed_s < _LEAST_SLEEP_S:
+        if self._paying:
             return
-        began = self._clock.now()
-        self._clock.sleep(self._owed_s)
-        self._owed_s -= self._clock.now() - began
+        self._paying = True
+        try:
+            while self._owed_s >= _LEAST_SLEEP_S:
+                began = self._clock.now()
+                if serve is None:
+                    self._clock.sleep(self._owed_s)
+                else:
+                    serve(self.next_due_s(self._owed_s))
+                self._owed_s -= self._clock.now() - began
+        finally:
+            self._paying = False
 
 
 def idle_s(slowdown: float, cpu_s: float, passed_s: float) -> float:

@@ -33,7 +33,7 @@ class Inputs:
         self._staleness = staleness
         self._committed_at: dict[int, float] = {}
         self._lookups = lookups
-        self._wake = wake
+        self.wake = wake
         self._coming: dict[int, tuple[Batch, Lookup]] = {}
         self._ready: deque[int] = deque()
 
@@ -48,7 +48,7 @@ class Inputs:
         def ready() -> None:
             self._note(batch, began)
             self._ready.append(number)
-            self._wake.set()
+            self.wake.set()
 
         # The rows may be there before this returns: nobody looks until the next ``ready``.
         self._coming[number] = (arrived, self._lookups.begin(batch, arrived, context, ready))

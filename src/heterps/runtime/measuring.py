@@ -21,13 +21,16 @@ from heterps.runtime.prepare import Setup, check_device, prepare
 from heterps.runtime.profiling.trial import bare
 from heterps.runtime.progress import Progress
 from heterps.runtime.run_folder import RunFolder
+from heterps.runtime.stop import StoppedError
 
 _EPOCHS = 1e6  # the data is used again and again
 _LEAST_BATCHES = 4  # after the first ones, which warm up
 _AHEAD_S, _AHEAD_BATCHES = 2.0, 8
+_TURNS = 2  # of those that may be the best
 _PATIENCE_S = 300.0  # until as many batches as that are done
 
 Stop = Callable[[], bool]
+Told = Callable[[int, Plan, Round | str | None], None]
 
 
 @dataclass(frozen=True)
@@ -67,24 +70,32 @@ class Measurer:
     def _watch(self, setup: Setup, folder: RunFolder, stop: Stop) -> Measurement | None:
         progress = Progress(setup.layout, setup.task, setup.job.validation.k, 0.0)
         engine = self._make_engine(folder.path)
-        with Coordinator(setup, folder, engine, progress.heard) as coordinator:
+        coordinator = Coordinator(setup, folder, engine, progress.heard, stop=stop)
+        try:
             coordinator.start()
-            coordinator.begin_work()
-            known = _known(setup, progress)
-            coordinator.tell_all("train", {"first": 0, "end": known, "closed": False})
-            deadline = time.monotonic() + _PATIENCE_S + self._seconds
-            while not self._has_enough(progress):
-                if stop():
-                    return None
-                coordinator.receive(0.1)
-                more = _known(setup, progress)
-                if more >= known + _AHEAD_BATCHES // 2:
-                    known = more
-                    coordinator.tell_all("more", {"end": known, "closed": False})
-                if time.monotonic() > deadline:
-                    done = f"{progress.step} batches in {_PATIENCE_S + self._seconds:.0f} s"
-                    raise ProcessError("the run", f"did {done}: nothing was measured", "stuck")
+            self._measure(setup, coordinator, progress)
+        except StoppedError:
+            return None
+        finally:
+            coordinator.close(
+                failed=True
+            )  # nothing of the run is kept: there is no order to end in
         return _measurement(progress)
+
+    def _measure(self, setup: Setup, coordinator: Coordinator, progress: Progress) -> None:
+        coordinator.begin_work()
+        known = _known(setup, progress)
+        coordinator.tell_all("train", {"first": 0, "end": known, "closed": False})
+        deadline = time.monotonic() + _PATIENCE_S + self._seconds
+        while not self._has_enough(progress):
+            coordinator.receive(0.1)
+            more = _known(setup, progress)
+            if more >= known + _AHEAD_BATCHES // 2:
+                known = more
+                coordinator.tell_all("more", {"end": known, "closed": False})
+            if time.monotonic() > deadline:
+                done = f"{progress.step} batches in {_PATIENCE_S + self._seconds:.0f} s"
+                raise ProcessError("the run", f"did {done}: nothing was measured", "stuck")
 
     def _has_enough(self, progress: Progress) -> bool:
         stages = progress.measured()
@@ -102,14 +113,15 @@ def measure_plans(
     rounds: int,
     seconds: float,
     *,
-    told: Callable[[int, Plan, Round | str | None], None] = lambda number, plan, found: None,
+    told: Told = lambda number, plan, found: None,
     stop: Stop = lambda: False,
     make_engine: MakeEngine | None = None,
     search: MeasuredSearch | None = None,
 ) -> MeasuredSearch:
-    """Up to ``rounds`` plans, each run for ``seconds``. ``told`` hears of every round twice: with
-    None before it, and after it with what was found, or why nothing was. After ``stop`` the round
-    under way ends at once. Raises InputError before anything is run, InfeasibleError where there
+    """Up to ``rounds`` plans, each run for ``seconds``; then those that may be the best run again,
+    in turns, since one short run is not much to go by. ``told`` hears of every run twice: with None
+    before it, and after it with what was found, or why nothing was. After ``stop`` the run under
+    way ends at once. Raises InputError before anything is run, InfeasibleError where there
     is no plan, and what a run raises if the first one fails."""
     search = search or MeasuredSearch(problem, seed=job.seed, stop=stop)
     with engines_of(job, make_engine) as make:
@@ -121,7 +133,7 @@ def _measure(
     measurer: Measurer,
     search: MeasuredSearch,
     rounds: int,
-    told: Callable[[int, Plan, Round | str | None], None],
+    told: Told,
     stop: Stop,
 ) -> None:
     for number in range(rounds):
@@ -140,6 +152,24 @@ def _measure(
         if found is None:
             break
         told(number, plan, search.measured(plan, found.samples_per_s, found.stages))
+    _run_again(measurer, search, told, stop)
+
+
+def _run_again(measurer: Measurer, search: MeasuredSearch, told: Told, stop: Stop) -> None:
+    contenders = search.contenders()
+    numbers = {id(entry.plan): number for number, entry in enumerate(search.rounds)}
+    for plan in contenders * _TURNS:
+        number = numbers[id(plan)]
+        if stop():
+            return
+        told(number, plan, None)
+        try:
+            found = measurer.run(plan, stop)
+        except ProcessError as error:
+            told(number, plan, str(error))
+            continue
+        if found is not None:
+            told(number, plan, search.measured_again(plan, found.samples_per_s))
 
 
 def _lasting(job: Job) -> Job:

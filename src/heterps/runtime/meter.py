@@ -27,16 +27,25 @@ class Meter:
         self._started_cpu_s = time.process_time()
         self._train_s, self._training_since = 0.0, 0.0
         self._committed_s, self._batches = 0.0, 0
+        self._inside_s = 0.0  # of what is under way: measured already, for another purpose
         self.staleness: dict[int, int] = {}
 
     @contextmanager
     def measure(self, purpose: str) -> Iterator[None]:
-        began = time.perf_counter()
+        """What is measured inside it does not count twice."""
+        began, around_s = time.perf_counter(), self._inside_s
+        self._inside_s = 0.0
         try:
             yield
         finally:
             purpose = purpose if self._training_since else PREDICT
-            self._seconds[purpose] += time.perf_counter() - began
+            passed = time.perf_counter() - began
+            self._seconds[purpose] += passed - self._inside_s
+            self._inside_s = around_s + passed
+
+    def add(self, purpose: str, seconds: float) -> None:
+        """What belongs to it, and passes at another moment."""
+        self._seconds[purpose if self._training_since else PREDICT] += seconds
 
     @contextmanager
     def training(self) -> Iterator[None]:

@@ -54,11 +54,12 @@ class Routing:
 class Do(enum.Enum):
     FORWARD = "forward"
     BACKWARD = "backward"
+    SUM = "sum"
     COMMIT = "commit"
 
 
 class Task(NamedTuple):
-    """``number`` is the micro-batch, or with COMMIT the batch."""
+    """``number`` is the micro-batch, or with SUM and COMMIT the batch."""
 
     do: Do
     number: int
@@ -76,6 +77,10 @@ class ReplicaProgram:
     its micro-batches here have gone backward, also where there was none: a commit sums over all
     replicas of the stage. ``batches`` maps a batch to its micro-batches.
 
+    Where sums run ``beside`` the work, SUM begins that of a batch, and COMMIT follows once it has
+    arrived, with later batches at work in between as far as the staleness allows. It never comes
+    between a micro-batch's way forward and back in the last stage, where they follow each other.
+
     The smallest unfinished micro-batch can always go on, in every stage, whatever the credit: no
     replica prefers another one to it. So the pipeline cannot lock up.
     """
@@ -91,6 +96,7 @@ class ReplicaProgram:
         end_batch: int,
         credit: int | None = None,
         staleness: int = 0,
+        beside: bool = False,
     ) -> None:
         self._routing = routing
         self._stage = stage
@@ -108,6 +114,8 @@ class ReplicaProgram:
         self._next: tuple[int, int] | None = None
         self._look_ahead()
         self.committed = first_batch - 1
+        self._beside = beside
+        self._summing = self._summed = first_batch - 1  # the last batches that were, and are there
 
     def input_arrived(self, micro_batch: int) -> None:
         """The activations, or for the first stage the samples, are here: perhaps before this side
@@ -119,6 +127,12 @@ class ReplicaProgram:
         if micro_batch not in self._in_flight or micro_batch in self._gradients:
             raise ValueError(f"no gradient was due for micro-batch {micro_batch}")
         self._gradients.add(micro_batch)
+
+    def sum_arrived(self) -> None:
+        """That of the batch which was given to be summed."""
+        if self._summed == self._summing:
+            raise ValueError("no sum was due")
+        self._summed = self._summing
 
     def extend(self, end_batch: int) -> None:
         """There is more to do than was known: batches up to ``end_batch``, not included."""
@@ -145,8 +159,14 @@ class ReplicaProgram:
             micro_batch = self._in_flight.popleft()
             self._gradients.discard(micro_batch)
             return Task(Do.BACKWARD, micro_batch)
-        if not self.finished and self._through(self.committed + 1):
+        if self.committed < self._summed:
             self.committed += 1
+            return Task(Do.COMMIT, self.committed)
+        if self._may_sum():
+            self._summing += 1
+            if self._beside:
+                return Task(Do.SUM, self._summing)
+            self.committed = self._summed = self._summing
             return Task(Do.COMMIT, self.committed)
         if self._may_go_forward():
             assert self._next is not None
@@ -186,6 +206,11 @@ class ReplicaProgram:
         if self._next is not None and self._next[0] <= batch:
             return False
         return not self._in_flight or self._in_flight[0] >= self._batches(batch).stop
+
+    def _may_sum(self) -> bool:
+        """One batch after the other."""
+        following = self.committed + 1
+        return self._summing < following < self._end and self._through(following)
 
     def _may_go_forward(self) -> bool:
         if self._next is None or len(self._in_flight) >= self._credit:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,35 +16,19 @@ from heterps.data.lane_plan import LanePlan, lanes_of_replica
 from heterps.data.prefetch import Prefetch
 from heterps.models.batch import LOSS
 from heterps.runtime.channel import FORWARD, Arrived, Mesh
+from heterps.runtime.commits import Commits
 from heterps.runtime.emulation import Emulation
 from heterps.runtime.inputs import Feed, Inputs
 from heterps.runtime.layout import Layout, micro_batch, micro_batches_of
 from heterps.runtime.lookups import Lookups
-from heterps.runtime.meter import BACKWARD, COMMIT, PREDICT, PREPARE, SEND, Meter
+from heterps.runtime.meter import BACKWARD, PREDICT, PREPARE, SEND, Meter
 from heterps.runtime.meter import FORWARD as FORWARD_S
 from heterps.runtime.metrics import Counts
+from heterps.runtime.orders import Orders
 from heterps.runtime.pipeline import Do, ReplicaProgram, Task
 from heterps.runtime.stage import Stage
 
 _WAIT_S = 0.5
-
-
-@dataclass
-class Segment:
-    """Batches that are to be done: up to ``end``, not included, and with ``closed`` no more."""
-
-    end: int
-    closed: bool
-
-
-@dataclass
-class Orders:
-    """What the loop asks and tells while it runs."""
-
-    segment: Callable[[], Segment]  # as it is now known
-    progressed: Callable[[], None]
-    committed: Callable[[int], None]
-    waiting: Callable[[], None]  # there is nothing to do just now
 
 
 class Replica:
@@ -80,25 +64,29 @@ class Replica:
         self.counts = counts()
         self._like = like
         self._emulation = emulation or Emulation()
-        self._exchanged_bytes = exchanged_bytes
         self._exact = self._exact_names()
         self._gradients: dict[int, dict[str, Tensor]] = {}
-        self._early: list[Arrived] = []
+        self._inbox: deque[Arrived] = deque()  # has come, and has yet to be taken in
+        self._commits = Commits(stage, self._emulation, self.meter, inputs.wake, exchanged_bytes)
 
     def idle(self, timeout_s: float) -> None:
         """Answers neighbours that connect; what they send is kept for the next pass."""
-        self._early += self.mesh.receive(timeout_s)
+        self._inbox += self.mesh.receive(timeout_s)
 
     def train(self, first: int, reader: Prefetch | None, orders: Orders) -> None:
         """From batch ``first`` to the end of the segment, which may move while it runs."""
         plan = self._layout.train
-        program = self._program(plan, first, orders.segment().end, self._layout.staleness)
+        staleness = self._layout.staleness
+        beside = staleness > 0 and self.stage.beside
+        program = self._program(plan, first, orders.segment().end, staleness, beside=beside)
 
         def do(task: Task) -> None:
             if task.do is Do.FORWARD:
                 self._forward(task.number)
             elif task.do is Do.BACKWARD:
                 self._backward(task.number)
+            elif task.do is Do.SUM:
+                self._commits.begin(task.number)
             else:
                 self._commit(task.number)
                 orders.committed(task.number)
@@ -148,7 +136,9 @@ class Replica:
         counts, self.counts = self.counts, self._new_counts()
         return counts
 
-    def _program(self, plan: LanePlan, first: int, end: int, staleness: int) -> ReplicaProgram:
+    def _program(
+        self, plan: LanePlan, first: int, end: int, staleness: int, *, beside: bool = False
+    ) -> ReplicaProgram:
         return ReplicaProgram(
             self._routing,
             self._stage,
@@ -157,6 +147,7 @@ class Replica:
             first_batch=first,
             end_batch=end,
             staleness=staleness,
+            beside=beside,
         )
 
     def _loop(
@@ -169,11 +160,13 @@ class Replica:
         *,
         training: bool,
     ) -> None:
-        self._take_in(program, self._early, plan, training)
-        self._early = []
+        def serve(seconds: float) -> None:
+            self._take_in(program, self.mesh.receive(seconds), plan, training)
+
         room = 2 + self._routing.credit(self._stage)
+        self._emulation.serve = serve
         while True:
-            self._take_in(program, self.mesh.receive(0.0), plan, training)
+            serve(0.0)
             segment = orders.segment()
             program.extend(segment.end)
             stale = program.staleness_now
@@ -184,9 +177,12 @@ class Replica:
                 do(task)
                 orders.progressed()
             elif program.finished and segment.closed:
+                self._emulation.pay()
                 self._emulation.settle()
                 return
-            elif not (feed and self._prepare(feed, plan, segment.end, room, training)):
+            elif feed and self._prepare(feed, plan, segment.end, room, training):
+                continue
+            elif not self._emulation.pay():  # which may have brought something
                 orders.waiting()
                 wait_s, since = self._emulation.next_due_s(_WAIT_S), time.perf_counter()
                 cause = program.why(self._inputs)
@@ -197,15 +193,23 @@ class Replica:
     def _take_in(
         self, program: ReplicaProgram, arrived: list[Arrived], plan: LanePlan, training: bool
     ) -> None:
+        """All that has come. Work on one of them may let in others meanwhile, which come after."""
         carry = self._emulation.carry
-        for number, tensors, kind in ((m.micro_batch, m.tensors, m.kind) for m in arrived):
-            if kind == FORWARD:
+        self._inbox += arrived
+        while self._inbox:
+            message = self._inbox.popleft()
+            number, tensors = message.micro_batch, message.tensors
+            if message.kind == FORWARD:
                 carry(_size(tensors), partial(self._add, number, tensors, plan, training))
             else:
                 carry(_size(tensors), partial(self._gradient, program, number, tensors))
         for number in self._inputs.ready():
             rows = self._inputs.row_bytes(number) if self._emulation.has_link else 0
-            carry(rows, partial(program.input_arrived, number))
+            if rows:
+                carry(rows, partial(program.input_arrived, number))
+            else:  # it has waited for the link already, or there is none
+                program.input_arrived(number)
+        self._commits.take_in(program.sum_arrived)
         self._emulation.run_due()
 
     def _gradient(self, program: ReplicaProgram, number: int, arrived: dict[str, Tensor]) -> None:
@@ -217,6 +221,7 @@ class Replica:
         """A piece of work, as long as it takes a unit of this type."""
         with self.meter.measure(purpose), self._emulation.work():
             yield
+        self.meter.add(purpose, self._emulation.take_owed_s())
 
     def _add(self, number: int, arrived: dict[str, Tensor], plan: LanePlan, training: bool) -> None:
         with self._working(PREPARE):
@@ -274,11 +279,7 @@ class Replica:
         self.samples += span.stop - span.start
 
     def _commit(self, batch: int) -> None:
-        with self.meter.measure(COMMIT):
-            self._emulation.settle()
-            with self._emulation.work(waits=True):
-                self.stage.commit(batch)
-            self._emulation.exchange(self._exchanged_bytes)
+        self._commits.commit(batch)
         self._inputs.committed(batch)
         self.meter.committed()
 
@@ -305,9 +306,10 @@ class Replica:
         """Sends now, or when an emulated link would have carried it."""
 
         def sent() -> None:
-            with self._working(SEND):
+            with self.meter.measure(SEND), self._emulation.work(sends=True):
                 send()
 
+        self._emulation.pay()
         self._emulation.carry(size_bytes, sent, leaves=True)
 
     def _exact_names(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ No processes and no sockets here: what arrives comes in as tensors, what goes on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -125,6 +125,31 @@ class Stage:
         self._update.sum(self.collect(batch), self._shares.pop(batch, 0.0))
         self.step(batch)
 
+    @property
+    def sums(self) -> bool:
+        """Whether its replicas wait for each other in a commit."""
+        return self._update.sums
+
+    @property
+    def beside(self) -> bool:
+        return self._update.beside
+
+    def begin_commit(self, batch: int, ready: Callable[[], None]) -> Callable[[], None]:
+        """The same in two steps, with later batches at work in between, where it can be done
+        ``beside`` them: what this returns ends it, and waits for no other replica once ``ready``
+        was called, by any thread."""
+        gradients = self.collect(batch)
+        self._weights.swap_gradients([None] * len(gradients))
+        finish = self._update.begin(gradients, self._shares.pop(batch, 0.0), ready)
+
+        def end() -> None:
+            finish()
+            later = self._weights.swap_gradients(gradients)
+            self.step(batch)
+            self._weights.swap_gradients(later)
+
+        return end
+
     def collect(self, batch: int) -> list[Tensor]:
         """The gradients of a batch here, where the update will look for them."""
         return self._weights.collect(batch)
@@ -186,6 +211,14 @@ class _Weights:
                 weight.grad = torch.zeros_like(weight)
             collected.append(weight.grad)
         return collected
+
+    def swap_gradients(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Puts these where the optimizer looks for them, and gives what was there."""
+        before = []
+        for weight, gradient in zip(self._chain.parameters(), gradients, strict=True):
+            before.append(weight.grad)
+            weight.grad = gradient
+        return before
 
 
 def _backward(tensors: list[Tensor], gradients: Sequence[Tensor | None]) -> None:

@@ -31,7 +31,8 @@ from heterps.runtime.channel.wake import Wake
 from heterps.runtime.code import with_code
 from heterps.runtime.control import Line, Message
 from heterps.runtime.layout import Layout
-from heterps.runtime.replica import Orders, Replica, Segment
+from heterps.runtime.orders import Orders, Segment
+from heterps.runtime.replica import Replica
 
 _REPORT_EVERY_S = 0.25
 

@@ -19,6 +19,7 @@ from heterps.models.batch import LOSS, Batch, samples_of
 from heterps.models.chain import Chain
 from heterps.models.trace import trace
 from heterps.ps.table import SparseTable
+from heterps.runtime.collective import ReplicaGroup
 from heterps.runtime.dense_update import MakeOptimizer, SummedUpdate
 from heterps.runtime.pipeline import Do, ReplicaProgram, Routing
 from heterps.runtime.stage import Cut, MicroBatch, Stage
@@ -191,7 +192,7 @@ class InProcessPipeline:
         return True
 
 
-class _NoSum:
+class _NoSum(ReplicaGroup):
     def sum(self, tensors: Sequence[Tensor]) -> None:
         raise AssertionError("the pipeline sums by itself")
 

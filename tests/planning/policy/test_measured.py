@@ -120,6 +120,18 @@ def test_where_no_plan_keeps_the_floor_the_fastest_is_the_best():
     assert search.best.plan == fast
 
 
+def test_plans_that_may_be_the_best_are_run_again_and_the_median_counts():
+    search = MeasuredSearch(problem(floor=0.0), steps=0, samples=8)
+    plans = [make_plan(problem(floor=0.0), "x", "aaaaa", (units,)) for units in (1, 2, 3)]
+    for plan, share in zip(plans, (1.0, 0.95, 0.5), strict=True):
+        search.measured(plan, share * plan.throughput * plan.cost / plans[0].cost, [None])
+    assert search.contenders() == plans[:2]  # the third is far dearer
+    for speed in (1.2, 1.1):
+        again = search.measured_again(plans[1], speed * search.rounds[1].runs[0])
+    assert again.samples_per_s == pytest.approx(1.1 * again.runs[0])
+    assert search.best.plan == plans[1]
+
+
 def test_all_that_comes_to_mind_may_have_been_run():
     said = problem(floor=0.0).with_limits({"a": 1, "b": 0})
     search = searched(said, said, rounds=2)

@@ -41,11 +41,13 @@ def test_what_a_step_takes_does_not_parallelise():
     assert found.fit.parallel == pytest.approx(0.8)
 
 
-def test_waiting_for_other_replicas_does_not_parallelise_and_what_is_moved_synchronises():
-    found = totals({1: ONE, 2: replace(ONE, sync_s=0.3)}, JOB, lambda units: 0.1 * (units - 1))
+def test_what_replicas_wait_in_a_commit_synchronises_unless_the_link_is_known():
+    trials = {1: ONE, 2: replace(ONE, sync_s=0.3)}
+    assert totals(trials, JOB).sync_s == pytest.approx(0.3)
+    found = totals(trials, JOB, lambda units: 0.1 * (units - 1))
     assert found.sync_s == pytest.approx(0.1)
     assert found.fit.seconds == pytest.approx(2.0)
-    assert found.fit.at(2) == pytest.approx(0.8 + 0.4 + 0.2)
+    assert found.fit.at(2) == pytest.approx(0.8 + 0.4)
 
 
 def test_the_layers_of_a_stage_take_together_what_it_takes():
@@ -67,8 +69,8 @@ def test_what_servers_take_is_shared_and_the_link_is_a_unit_s_own():
     assert far["beta"] == pytest.approx(11 / 13)
 
 
-def test_a_cut_takes_the_link_and_the_thread_of_a_slower_unit():
+def test_a_cut_takes_the_link_and_the_thread_of_a_unit():
     assert on(unit(), {1: ONE})[1]["transfer_s"] == pytest.approx(3e-3)
     slow = unit(slowdown=5.0, link_mbps=80.0)
-    assert on(slow, {1: ONE})[1]["transfer_s"] == pytest.approx(0.05 + 5e-3 + 2e-3)
+    assert on(slow, {1: ONE})[1]["transfer_s"] == pytest.approx(0.05 + 3e-3)
     assert link_s(unit(link_ms=9.0), 1e6) == 0

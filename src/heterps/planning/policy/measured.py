@@ -45,6 +45,7 @@ _WORTH = 1.5  # times the best expected cost, that a draw may be expected to cos
 _SIMULATED_BATCHES = 12
 _REACHABLE = 0.999
 _HASTE = (1.1, 1.3)
+_CONTENDERS, _NEAR = 3, 1.15  # how many plans are run again, and up to how much dearer ones
 _MISSED = 4.0  # how much dearer a plan counts for each share of the floor that it misses
 
 
@@ -52,13 +53,14 @@ _MISSED = 4.0  # how much dearer a plan counts for each share of the floor that 
 class Round:
     """``plan`` has the figures of the profile as it was given; ``expected`` is what its run was
     expected to cost after the rounds before, ``cost`` what it did, in dollars for the workload at
-    ``samples_per_s``. ``kept`` is whether it kept the floor."""
+    ``samples_per_s``, the median of its ``runs``. ``kept`` is whether it kept the floor."""
 
     plan: Plan
     expected: float
     samples_per_s: float
     cost: float
     kept: bool
+    runs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class MeasuredSearch:
         self._correction = Correction(self._problem)
         self._expected: dict[Key, float] = {}
         self._failed: set[Key] = set()
+        self._stop = stop
         self.rounds: list[Round] = []
 
     @property
@@ -126,14 +129,34 @@ class MeasuredSearch:
         self, plan: Plan, samples_per_s: float, stages: Sequence[MeasuredStage | None]
     ) -> Round:
         """What a run of the plan has shown."""
-        assert plan.throughput is not None
-        cost = plan.cost * plan.throughput / samples_per_s
-        floor = self._problem.workload.min_throughput
-        kept = samples_per_s >= floor * (1 - TOLERANCE)
         expected = self._expected.get(_key(plan), math.nan)
-        self.rounds.append(Round(plan, expected, samples_per_s, cost, kept))
+        self.rounds.append(self._round(plan, expected, (samples_per_s,)))
         self._correction.learn(plan.stages, stages)
         return self.rounds[-1]
+
+    def contenders(self) -> list[Plan]:
+        """The plans that may be the best, best first: short runs differ by some per cent. None
+        where there is no doubt."""
+        best = self.best
+        if best is None:
+            return []
+        near = [each for each in self.rounds if each.kept == best.kept and _near(each, best)]
+        near.sort(key=lambda each: each.cost if best.kept else -each.samples_per_s)
+        return [each.plan for each in near[:_CONTENDERS]] if len(near) > 1 else []
+
+    def measured_again(self, plan: Plan, samples_per_s: float) -> Round:
+        """One more run of a plan that had its round."""
+        at = next(n for n, each in enumerate(self.rounds) if _key(each.plan) == _key(plan))
+        before = self.rounds[at]
+        self.rounds[at] = self._round(plan, before.expected, (*before.runs, samples_per_s))
+        return self.rounds[at]
+
+    def _round(self, plan: Plan, expected: float, runs: tuple[float, ...]) -> Round:
+        assert plan.throughput is not None
+        samples_per_s = statistics.median(runs)
+        cost = plan.cost * plan.throughput / samples_per_s
+        kept = samples_per_s >= self._problem.workload.min_throughput * (1 - TOLERANCE)
+        return Round(plan, expected, samples_per_s, cost, kept, runs)
 
     def failed(self, plan: Plan) -> None:
         """A run of the plan came to nothing: it is not proposed again."""
@@ -208,7 +231,7 @@ class MeasuredSearch:
         problems = [belief, belief.with_min_throughput(floor)]
         for row, problem in product(rows, problems):
             for plan in _provisions(problem, belief.kernel.names(row)):
-                if _key(plan) in seen:
+                if _key(plan) in seen or (priced and self._stop()):
                     continue
                 seen.add(_key(plan))
                 expected = self._expect(belief, plan)
@@ -255,6 +278,12 @@ class MeasuredSearch:
     def _rows(self, plans: Sequence[Plan]) -> Assignments:
         rows = [self._problem.type_indices(plan.assignment) for plan in plans]
         return np.array(rows, np.int32).reshape(-1, self._problem.layers)
+
+
+def _near(entry: Round, best: Round) -> bool:
+    if best.kept:
+        return entry.cost <= _NEAR * best.cost
+    return best.samples_per_s <= _NEAR * entry.samples_per_s
 
 
 def _key(plan: Plan) -> Key:

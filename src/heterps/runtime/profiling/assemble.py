@@ -36,7 +36,7 @@ class Moved:
 @dataclass(frozen=True)
 class StageTotals:
     """Of the whole model as one stage of a type, for a batch: ``fit`` over unit counts of what its
-    thread does, of which ``optimizer_s`` once a replica; ``sync_s`` takes its link."""
+    thread does, of which ``optimizer_s`` once a replica; ``sync_s`` is a commit's summing."""
 
     fit: Fit
     optimizer_s: float
@@ -46,24 +46,20 @@ class StageTotals:
 def totals(
     trials: Mapping[int, StageSeconds],
     batches: Batches,
-    exchange_s: Callable[[int], float] = lambda units: 0.0,
+    exchange_s: Callable[[int], float | None] = lambda units: None,
 ) -> StageTotals:
     """From runs at several numbers of units, the first of them 1. ``exchange_s`` is for how long a
-    commit takes the link of a unit.
-
-    Replicas that wait for each other in a commit do not compute meanwhile, so that counts as
-    compute that does not parallelise; what is moved for it is the synchronisation."""
+    commit takes the link of a unit, if it is known; otherwise the time that replicas were held up
+    in commits counts, at the largest number of units: the sum, and waiting for the slowest."""
     size = batches.micro_batch_size * batches.micro_batches
     optimizer_s = min(seen.step_s for seen in trials.values())
-    busy = {
-        units: seen.work_s * size / units
-        + optimizer_s
-        + (max(0.0, seen.sync_s - exchange_s(units)) if units > 1 else 0.0)
-        for units, seen in trials.items()
-    }
+    busy = {units: seen.work_s * size / units + optimizer_s for units, seen in trials.items()}
     serial = optimizer_s / busy[1] if busy[1] else 0.0
     found = fit_parallel(busy, otherwise=1 - serial)
-    return StageTotals(found, optimizer_s, exchange_s(max(trials)))
+    most = max(trials)
+    taken_s = exchange_s(most)
+    held_up_s = trials[most].sync_s if most > 1 else 0.0
+    return StageTotals(found, optimizer_s, held_up_s if taken_s is None else taken_s)
 
 
 def figures(
@@ -88,14 +84,13 @@ def figures(
         serial = stepping * weights[at] + (serial_s - stepping) * share
         comm = _comm(entry, moved.rows.get(layer.name), moved.read_s if at == 0 else 0.0)
         cut = moved.cuts[at]
-        sending = (entry.slowdown or 1.0) * cut.send_s + cut.receive_s
         entries.append(
             {
                 "compute_s": compute[at],
                 "comm_s": comm.seconds,
                 "alpha": _clamped(1 - serial / compute[at]) if compute[at] else 1.0,
                 "beta": comm.parallel,
-                "transfer_s": link_s(entry, cut.moved_bytes) + sending,
+                "transfer_s": link_s(entry, cut.moved_bytes) + cut.send_s + cut.receive_s,
                 "sync_s": found.sync_s * weights[at],
             }
         )

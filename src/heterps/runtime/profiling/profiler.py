@@ -182,7 +182,10 @@ class _Profiling:
         plan = whole_model(len(self._setup.chain.layers), entry.name, units)
         return run_trial(job, plan, batches, self._make_engine).stages[0]
 
-    def _exchange_s(self, entry: ResourceType, units: int) -> float:
+    def _exchange_s(self, entry: ResourceType, units: int) -> float | None:
+        """Of an emulated link."""
+        if entry.link_mbps is None and entry.link_ms is None:
+            return None
         weights = sum(weight.nbytes for weight in self._setup.chain.parameters())
         by_servers = self._job.dense_sync == "server"
         moved = exchanged_bytes(weights, units, by_servers=by_servers)
