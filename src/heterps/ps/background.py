@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from heterps.errors import ServerError
@@ -20,7 +19,8 @@ from heterps.ps.dense import CapturedTensor, DenseTensor
 from heterps.ps.protocol import CAPTURED
 from heterps.ps.requests import Answer, Request
 from heterps.ps.service import Hosted, Outcome, Service, as_document, make_table
-from heterps.ps.snapshots import open_snapshot
+from heterps.ps.snapshots import Base, open_snapshot
+from heterps.storage.places import place_of
 
 
 @dataclass
@@ -66,8 +66,7 @@ class Background:
             raise ServerError(f"a {self._job.request.verb} is under way already")
         self._give_up_unconcluded()
         chosen, begun = self._chosen(request), []
-        base = request.header.fields.get("base")
-        delta_of = open_snapshot(base) if isinstance(base, str) else None
+        delta_of = _base(request)
         try:
             for hosted in chosen.tables.values():
                 hosted.table.begin_save(delta_of)
@@ -143,8 +142,7 @@ class Background:
     def _save(self, request: Request, chosen: _Chosen) -> Answer:
         """Writes the parts of this shard, and gives their entries of the manifest."""
         began = time.thread_time()
-        folder, base = request.text("folder"), request.header.fields.get("base")
-        delta_of = open_snapshot(base) if isinstance(base, str) else None
+        folder, delta_of = place_of(request.mapping("folder")), _base(request)
         captured, self._captured = self._captured, {}
         if self._unconcluded[0] == CAPTURED:
             self._unconcluded = ("", [])
@@ -165,7 +163,7 @@ class Background:
             for hosted in chosen.tables.values():
                 hosted.table.give_up_save()
             raise
-        self._unconcluded = (folder, written)
+        self._unconcluded = (str(folder), written)
         cpu_s = time.thread_time() - began
         return as_document({"tables": entries, "tensors": tensors, "cpu_s": cpu_s})
 
@@ -180,7 +178,7 @@ class Background:
         """Replaces the tables. The old rows go first, since there may be no room for both; by
         then the snapshot is known to hold the tables.
         """
-        path, alias = Path(request.text("path")), request.header.fields.get("alias")
+        path, alias = place_of(request.mapping("path")), request.header.fields.get("alias")
         snapshot = open_snapshot(path)
         names = {name: alias if isinstance(alias, str) else name for name in chosen.tables}
         for saved in names.values():
@@ -195,3 +193,11 @@ class Background:
         for name, tensor in chosen.tensors.items():
             tensor.load(path, name)
         return Answer({"names": [*chosen.tables, *chosen.tensors]})
+
+
+def _base(request: Request) -> Base | None:
+    """What a delta starts from; its own files are not read for that."""
+    fields = request.header.fields.get("base")
+    if not isinstance(fields, dict):
+        return None
+    return Base(place_of(fields), str(fields.get("identity")))

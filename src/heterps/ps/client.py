@@ -24,7 +24,8 @@ from heterps.ps.protocol import CAPTURED, ONCE, PATIENT, PRECISIONS, DenseSpec, 
 from heterps.ps.remote import RemoteTable
 from heterps.ps.remote_tensor import RemoteTensor
 from heterps.ps.sharding import BUCKETS
-from heterps.ps.snapshots import Partial, open_snapshot
+from heterps.ps.snapshots import Base, Partial, Where, open_snapshot
+from heterps.storage.places import Place, place, place_fields
 from heterps.wire.frames import Buffer
 from heterps.wire.keys import read_key
 
@@ -115,14 +116,12 @@ class Client:
         tensor.create(values, spec)
         return tensor
 
-    def capture(
-        self, names: Sequence[str] | None = None, delta_of: str | Path | None = None
-    ) -> None:
+    def capture(self, names: Sequence[str] | None = None, delta_of: Where | None = None) -> None:
         """Has every server hold on to what it has now. The ``save`` that follows, with the same
         arguments, writes that, whatever changes meanwhile.
         """
-        base = None if delta_of is None else str(Path(delta_of).absolute())
-        self.everywhere("capture", {"names": names, "base": base}).result()
+        base = None if delta_of is None else open_snapshot(delta_of).as_base()
+        self.everywhere("capture", {"names": names, "base": _base_fields(base)}).result()
 
     def release(self) -> None:
         """Lets go of a capture that is not going to be saved."""
@@ -130,19 +129,20 @@ class Client:
 
     def save(
         self,
-        path: str | Path,
+        path: Where,
         names: Sequence[str] | None = None,
-        delta_of: str | Path | None = None,
+        delta_of: Where | None = None,
         timeout_s: float = _LONG_S,
         *,
         aside: bool = False,
     ) -> Saved:
-        """One snapshot of all tables and tensors, or of those named; a delta follows the last.
-        None follows one that is ``aside``: the last stays what it was."""
-        base = None if delta_of is None else open_snapshot(Path(delta_of).absolute())
-        with Partial(Path(path).absolute()) as partial:
-            fields: dict[str, Any] = {"folder": str(partial.folder)}
-            asked = {**fields, "names": names, "base": None if base is None else str(base.path)}
+        """One snapshot of all tables and tensors, or of those named, at a path or a URL; a delta
+        follows the last. None follows one that is ``aside``: the last stays what it was. Servers
+        write their parts themselves."""
+        base = None if delta_of is None else open_snapshot(_absolute(delta_of)).as_base()
+        with Partial(_absolute(path)) as partial:
+            fields: dict[str, Any] = {"folder": place_fields(partial.folder)}
+            asked = {**fields, "names": names, "base": _base_fields(base)}
             identity = None
             try:
                 saving = self.everywhere("save", asked, timeout_s=timeout_s, take=read_document)
@@ -152,13 +152,14 @@ class Client:
                 _check_names(names, [e.get("table", e.get("tensor")) for e in [*tables, *tensors]])
                 identity = partial.publish(tables, base, tensors)
             finally:
-                self._conclude({**fields, "identity": None if aside else identity})
+                held = {"folder": str(partial.folder)}
+                self._conclude({**held, "identity": None if aside else identity})
         cpu_s = sum(shard["cpu_s"] for shard in written)
         return Saved(sum(entry["rows"] for entry in tables), cpu_s)
 
     def load(
         self,
-        path: str | Path,
+        path: Where,
         names: Sequence[str] | None = None,
         alias: str | None = None,
         timeout_s: float = _LONG_S,
@@ -166,7 +167,7 @@ class Client:
         """Replaces all tables and tensors, or those named, by a snapshot's. ``alias`` is what the
         snapshot calls a table, if that is not its name here.
         """
-        asked = {"path": str(Path(path).absolute()), "names": names, "alias": alias}
+        asked = {"path": place_fields(place(path)), "names": names, "alias": alias}
         loaded = self.everywhere("load", asked, timeout_s=timeout_s).result()
         _check_names(names, [name for shard in loaded for name in shard["names"]])
 
@@ -195,8 +196,10 @@ class Client:
         timeout_s: float | None = None,
         take: Callable[[Reply], Any] = lambda reply: reply.fields,
     ) -> Future[list[Any]]:
-        """The same call to every shard; the future gives what ``take`` makes of the replies."""
-        joint = Joint(self.shards, lambda results: results)
+        """The same call to every shard; the future gives what ``take`` makes of the replies. Of
+        what takes long none is at work any more when it fails: servers do one thing at a time.
+        """
+        joint = Joint(self.shards, lambda results: results, settled=verb in PATIENT)
         for shard in range(self.shards):
             self.call(shard, verb, fields, joint.part(shard, take), timeout_s=timeout_s)
         return joint.future
@@ -254,6 +257,17 @@ def _making(
         done(outcome)
 
     return make_room
+
+
+def _absolute(path: Where) -> Place:
+    found = place(path)
+    return found.absolute() if isinstance(found, Path) else found
+
+
+def _base_fields(base: Base | None) -> dict[str, Any] | None:
+    if base is None:
+        return None
+    return {**place_fields(base.path), "identity": base.identity}
 
 
 def _check_names(asked: Sequence[str] | None, done: Sequence[str]) -> None:
