@@ -44,3 +44,12 @@ def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> str:
     bucket = f"bucket-{uuid.uuid4().hex}"
     fsspec.filesystem("s3").mkdir(bucket)
     return f"s3://{bucket}"
+
+
+@pytest.fixture(params=["hdfs", "webhdfs", "s3"])
+def far_folder(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty folder on each kind of server."""
+    if request.param == "s3":
+        return f"{request.getfixturevalue('s3')}/d"
+    hdfs, server = request.getfixturevalue("hdfs"), request.getfixturevalue("hdfs_server")
+    return hdfs if request.param == "hdfs" else hdfs.replace(server.url, server.web_url)

@@ -22,7 +22,7 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["hdfs", "s3"])
-def test_a_job_trains_from_a_cluster_and_predicts_to_it(
+def test_a_job_trains_from_a_cluster_and_writes_to_it(
     name: str, clicks: Path, tmp_path: Path, request: pytest.FixtureRequest
 ):
     there = request.getfixturevalue(name)
@@ -31,6 +31,7 @@ def test_a_job_trains_from_a_cluster_and_predicts_to_it(
         with aside(f"{there}/{part}/part-00000.parquet") as local:
             shutil.copy(clicks / part / "part-00000.parquet", local)
         job["data"][part] = f"{there}/{part}" + job["data"][part].rpartition(part)[2]
+    job["snapshot"] = {"to": f"{there}/snapshots", "every": 3}
     if name == "s3":
         endpoint = request.getfixturevalue("s3_server").endpoint
         job["data"]["storage"]["s3"]["endpoint_url"] = endpoint
@@ -40,6 +41,9 @@ def test_a_job_trains_from_a_cluster_and_predicts_to_it(
     assert trained.code == 0, trained.err
     if name == "hdfs":
         assert list((tmp_path / "cache").glob("*.range"))
+    (found,) = shell("snapshot", "verify", run, "--json").lines
+    assert found["snapshots"], "none was written"
+    assert all(held["whole"] for held in found["snapshots"])
     scores = f"{there}/scores.parquet"
     predicted = shell("predict", run, f"{there}/validation", "--out", scores, "--json")
     assert predicted.lines == [{"run": run, "out": scores, "rows": 500}], predicted.err

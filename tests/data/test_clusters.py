@@ -13,26 +13,19 @@ from heterps.data.columns import Columns
 from heterps.data.dataset import Dataset, all_grouped
 from heterps.data.lane_plan import LanePlan
 from heterps.data.lanes import Lanes
-from heterps.data.patience import Ahead, Patience
 from heterps.data.reader import LaneReader
 from heterps.data.source import find_files
-from heterps.data.storage import Storage
 from heterps.errors import InputError
 from heterps.job.data import DataSpec
+from heterps.storage.access import Storage
+from heterps.storage.patience import Ahead, Patience
+from heterps.testing.flaky import FlakyServer
 from heterps.testing.hdfs import Hdfs
+from heterps.testing.s3 import S3
 
 pytestmark = pytest.mark.slow
 
 FILES = ([40, 40, 25], [40], [13])  # rows of the row groups
-
-
-@pytest.fixture(params=["hdfs", "webhdfs", "s3"])
-def folder(request: pytest.FixtureRequest) -> str:
-    """The URL of an empty folder on each kind of server."""
-    if request.param == "s3":
-        return f"{request.getfixturevalue('s3')}/d"
-    hdfs, server = request.getfixturevalue("hdfs"), request.getfixturevalue("hdfs_server")
-    return hdfs if request.param == "hdfs" else hdfs.replace(server.url, server.web_url)
 
 
 def copied(spec: DataSpec, folder: str, **fields: object) -> DataSpec:
@@ -47,9 +40,9 @@ def rows(columns: Columns) -> tuple[list[float], list[int]]:
     return columns.dense[:, 0].tolist(), columns.ids[0].tolist()
 
 
-def test_samples_are_those_of_local_files(numbered: Callable[..., DataSpec], folder: str):
+def test_samples_are_those_of_local_files(numbered: Callable[..., DataSpec], far_folder: str):
     local = numbered(*FILES)
-    data, there = Dataset.open(local), Dataset.open(copied(local, folder))
+    data, there = Dataset.open(local), Dataset.open(copied(local, far_folder))
     assert there.sizes == data.sizes
     lanes = Lanes(LanePlan(data.samples, 4, 7), data.sizes, seed=1)
     readers = [LaneReader(each, lanes, range(4)) for each in (data, there)]
@@ -58,35 +51,47 @@ def test_samples_are_those_of_local_files(numbered: Callable[..., DataSpec], fol
         assert all(one[name].equal(other[name]) for name in one)
 
 
-def test_folders_patterns_and_what_is_not_there(numbered: Callable[..., DataSpec], folder: str):
-    copied(numbered(*FILES), folder)
-    names = [f"{folder}/part-{number}.parquet" for number in range(3)]
-    assert [file.url for file in find_files([folder])] == names
-    assert [file.url for file in find_files([f"{folder}/part-[12].*"])] == names[1:]
+def test_folders_patterns_and_what_is_not_there(numbered: Callable[..., DataSpec], far_folder: str):
+    copied(numbered(*FILES), far_folder)
+    names = [f"{far_folder}/part-{number}.parquet" for number in range(3)]
+    assert [file.url for file in find_files([far_folder])] == names
+    assert [file.url for file in find_files([f"{far_folder}/part-[12].*"])] == names[1:]
     with pytest.raises(InputError, match="nothing matches '"):
-        find_files([f"{folder}/none.parquet"])
+        find_files([f"{far_folder}/none.parquet"])
 
 
 def test_a_cache_gives_what_the_server_no_longer_has_but_no_old_version(
-    numbered: Callable[..., DataSpec], folder: str, tmp_path: Path
+    numbered: Callable[..., DataSpec], far_folder: str, tmp_path: Path
 ):
-    spec = copied(numbered(*FILES), folder, cache={"path": str(tmp_path / "cache"), "gib": 1})
+    spec = copied(numbered(*FILES), far_folder, cache={"path": str(tmp_path / "cache"), "gib": 1})
     data = Dataset.open(spec)
     before = [rows(data.read(group)) for group in range(5)]
-    file_system, path = fsspec.core.url_to_fs(folder)
+    file_system, path = fsspec.core.url_to_fs(far_folder)
     file_system.rm(f"{path}/part-0.parquet")
     assert [rows(data.read(group)) for group in range(5)] == before
-    copied(numbered([20, 20]), folder)
+    copied(numbered([20, 20]), far_folder)
     assert Dataset.open(spec).sizes[:2] == (20, 20)
 
 
-def test_lines_of_text_come_through_too(folder: str):
+def test_lines_of_text_come_through_too(far_folder: str):
     line = b"\t".join([b"1", *(b"%d" % n for n in range(13)), *(b"c%d" % n for n in range(26))])
-    file_system, path = fsspec.core.url_to_fs(folder)
+    file_system, path = fsspec.core.url_to_fs(far_folder)
     file_system.pipe_file(f"{path}/a.tsv", (line + b"\n") * 1000)
-    (file,) = all_grouped(find_files([folder]))
+    (file,) = all_grouped(find_files([far_folder]))
     assert list(file.sizes) == [1000]
     assert file.read(0, ["I3", "C2"]).to_pylist()[999] == {"I3": 2.0, "C2": "c1"}
+
+
+def test_of_a_folder_that_is_followed_what_has_a_marker_counts(
+    numbered: Callable[..., DataSpec], far_folder: str
+):
+    document = copied(numbered(*FILES), far_folder).as_document()
+    spec = DataSpec.parse({**document, "train": far_folder, "follow": True})
+    with pytest.raises(InputError, match=r"^data\.train: nothing has arrived"):
+        Dataset.open(spec)
+    file_system, path = fsspec.core.url_to_fs(far_folder)
+    file_system.pipe_file(f"{path}/part-1.parquet.done", b"1")
+    assert Dataset.open(spec).sizes == (40,)
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +133,24 @@ def test_a_datanode_that_stays_away_is_one_line_with_the_file(fragile: tuple[Hdf
     server.kill()
     with pytest.raises(InputError, match=rf"^{url}: cannot be reached, tried"):
         file.read_range(0, 100)
+
+
+def test_a_store_that_says_503_is_asked_again_and_named_in_the_end(
+    numbered: Callable[..., DataSpec], s3: str, s3_server: S3, monkeypatch: pytest.MonkeyPatch
+):
+    options = {"s3": {"config_kwargs": {"retries": {"max_attempts": 0}}}}  # of the client itself
+    spec = copied(numbered(*FILES), f"{s3}/d", storage=options)
+    expected = [rows(Dataset.open(spec).read(group)) for group in range(5)]
+    with FlakyServer(s3_server.endpoint) as door:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", door.endpoint)
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        data = Dataset.open(spec)
+        door.failures = 5
+        assert [rows(data.read(group)) for group in range(5)] == expected
+        assert door.refused == 5
+        file = find_files([f"{s3}/d"], storage=Storage(options, patience=Patience(total_s=0.5)))[0]
+        door.failures = 10**9
+        with pytest.raises(InputError, match=rf"^{s3}/d/part-0\.parquet: cannot be reached, tried"):
+            file.read_range(0, 100)
+        door.failures = 0
+    fsspec.get_filesystem_class("s3").clear_instance_cache()

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterps.data.follow import Arrivals, next_arrival
+from heterps.data.follow import Arrival, Arrivals, as_found, next_arrival
 from heterps.errors import InputError
+from heterps.job.data import DataSpec
 
 
 def test_files_with_a_marker_come_by_name_and_others_wait():
@@ -33,13 +34,41 @@ def test_every_file_arrives_once_whenever_one_looks(looks: list[set[str]]):
 def test_what_was_recorded_is_there_after_a_restart(tmp_path: Path):
     path = tmp_path / "arrivals.jsonl"
     arrivals = Arrivals(path)
-    assert arrivals.record(["b.tsv", "b.tsv.done"]).names == ("b.tsv",)
-    assert arrivals.record(["b.tsv", "b.tsv.done", "a.tsv"]) is None
-    second = arrivals.record(["b.tsv", "b.tsv.done", "a.tsv", "a.tsv.done"])
+    arrivals.record(["b.tsv"], 7)
+    second = arrivals.record(["a.tsv"], 5)
     again = Arrivals(path)
     assert len(again) == 2
-    assert again[1] == second
+    assert again[1] == second == Arrival(1, ("a.tsv",), 5)
     assert again.taken == ["b.tsv", "a.tsv"]
+
+
+def test_a_snapshots_arrivals_are_taken_over_and_others_refused(tmp_path: Path):
+    arrivals = Arrivals(tmp_path / "here")
+    arrivals.record(["b.tsv"], 7)
+    arrivals.record(["a.tsv"], 5)
+    elsewhere = Arrivals(tmp_path / "elsewhere")
+    elsewhere.take_over(arrivals.documents(1))
+    assert Arrivals(tmp_path / "elsewhere")[0] == arrivals[0]
+    arrivals.take_over(elsewhere.documents(1))
+    assert len(arrivals) == 2, "what the run folder has more of stays"
+    other = Arrivals(tmp_path / "other")
+    other.record(["c.tsv"], 7)
+    with pytest.raises(InputError, match="other: has other arrivals than the snapshot"):
+        other.take_over(arrivals.documents(2))
+
+
+def test_a_folder_that_is_followed_gives_what_is_there(tmp_path: Path):
+    spec = DataSpec.parse({"train": str(tmp_path / "in"), "dense": ["I1"], "follow": True})
+    with pytest.raises(InputError, match=r"^data\.train: '.*in' is no folder"):
+        as_found(spec)
+    (tmp_path / "in").mkdir()
+    with pytest.raises(InputError, match=r"^data\.train: nothing has arrived in '.*in' yet: a"):
+        as_found(spec)
+    for name in ("a.tsv", "b.tsv", "b.tsv.done", "_END"):
+        (tmp_path / "in" / name).touch()
+    found = as_found(spec)
+    assert (found.train, found.follow) == ((str(tmp_path / "in/b.tsv"),), None)
+    assert as_found(found) is found
 
 
 def test_a_damaged_record_is_one_line(tmp_path: Path):

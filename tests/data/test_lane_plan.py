@@ -46,6 +46,29 @@ def test_the_last_batch_of_an_epoch_is_smaller_and_the_next_starts_anew():
     assert sum(plan.batch_samples(b) for b in range(4)) == 100
 
 
+def test_an_epoch_of_another_size_goes_on_where_the_last_ended():
+    one = LanePlan(samples=10, lanes=3, micro_batch_size=3, micro_batches=2)
+    other = one.then(5)  # lanes of 2, 2 and 1: a round of three, the first on lane 1
+    assert (other.epoch, other.first, other.first_batch) == (1, 4, 2)
+    assert [other.span_of(j) for j in range(4, 7)] == [(1, 0, 2), (1, 2, 4), (1, 4, 5)]
+    assert [other.batch(b) for b in (2, 3)] == [(1, 4, 6), (1, 6, 7)]
+    assert [other.batch_of(j) for j in (4, 5, 6)] == [2, 2, 3]
+    assert (other.epoch_end(2), other.epoch_end(3)) == (4, 4)
+    assert other.then(1).span_of(7) == (2, 0, 1)
+
+
+@settings(deadline=None)
+@given(plan=plans, epoch=st.integers(1, 5), within=st.integers(0, 400))
+def test_epochs_of_the_same_size_are_those_of_one_plan(plan: LanePlan, epoch: int, within: int):
+    last = plan
+    for _ in range(epoch):
+        last = last.then(plan.samples)
+    j = last.first + within
+    assert last.span_of(j) == plan.span_of(j)
+    assert last.batch_of(j) == plan.batch_of(j)
+    assert last.batch(last.first_batch + within) == plan.batch(last.first_batch + within)
+
+
 def test_every_sample_once_an_epoch_in_all_small_cases():
     for samples, lanes, size in product(range(1, 26), range(1, 7), range(1, 8)):
         plan = LanePlan(samples, lanes, size, 3)

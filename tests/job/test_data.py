@@ -41,6 +41,13 @@ def test_the_document_reads_back():
     assert DataSpec.parse(spec.as_document()) == spec
 
 
+def test_follow_is_a_flag_or_more():
+    assert parse(follow=False).follow is None
+    assert parse(train="in", follow=True).follow.idle_s is None
+    spec = parse(train="in", follow={"idle_s": 60})
+    assert DataSpec.parse(spec.as_document()) == spec
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -69,12 +76,23 @@ def test_the_document_reads_back():
         ),
         ({"label": "I1"}, "data: column 'I1' is the label and an input at once"),
         ({"labels": "I1"}, "did you mean 'label'?"),
+        ({"follow": True}, "data.train: follow needs one folder, without a pattern"),
+        (
+            {"follow": True, "train": "in", "validation": 0.1},
+            "data.validation: follow leaves no share of the samples aside",
+        ),
+        ({"follow": 3, "train": "in"}, "data.follow: expected a mapping, got 3"),
     ],
 )
 def test_a_bad_field_is_named(changes: dict[str, object], message: str):
     with pytest.raises(InputError) as caught:
         parse(**changes)
     assert message in str(caught.value)
+
+
+def test_the_example_that_follows_is_sound():
+    example = Path(__file__).parents[2] / "examples" / "data" / "follow.yaml"
+    assert DataSpec.parse(read_document(example)["data"], "data").follow is not None
 
 
 def test_the_example_section_is_sound():

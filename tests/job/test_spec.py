@@ -6,7 +6,7 @@ import yaml
 from heterps.errors import InputError, UnknownNameError
 from heterps.job.load import load_job
 from heterps.job.spec import Job
-from heterps.job.training import TableEntry
+from heterps.job.training import SnapshotSpec, TableEntry
 
 CLUSTER = {"types": [{"name": "cpu", "price_per_hour": 0.04, "limit": 4}]}
 WORKLOAD = {"batch_size": 64, "epochs": 1, "micro_batches": 4}
@@ -40,6 +40,10 @@ def test_everything_but_workload_cluster_and_data_has_a_default():
         ({"engine": "rays"}, "engine: expected local or ray, got 'rays'; did you mean 'ray'?"),
         ({"dense_sync": "none"}, "dense_sync: expected allreduce or server, got 'none'"),
         ({"data": DATA | {"label": "C1"}}, "data: column 'C1' is the label and an input at once"),
+        (
+            {"snapshot": {"name": "a"}},
+            "snapshot.name: expected the name of a folder in its `to`",
+        ),
     ],
 )
 def test_a_bad_field_is_named(changes, message):
@@ -69,7 +73,9 @@ def test_the_document_says_everything_and_reads_back():
 def test_paths_of_the_document_are_absolute_and_urls_stay():
     data = DATA | {"train": ["s3://bucket/d/*.parquet", "/d", "d/*.parquet"]}
     spec = job(data=data, model={"file": "my.py"}, warm_start="runs/a").in_folder("/jobs")
+    spec = spec.model_copy(update={"snapshot": SnapshotSpec(to="snaps")}).in_folder("/jobs")
     document = spec.document()
+    assert document["snapshot"]["to"] == "/jobs/snaps"
     assert document["data"]["train"] == ["s3://bucket/d/*.parquet", "/d", "/jobs/d/*.parquet"]
     assert document["data"]["validation"] == ["/jobs/v"]
     assert document["model"]["file"] == "/jobs/my.py"

@@ -212,7 +212,8 @@ def test_errors_reach_the_client_as_one_line_and_the_server_goes_on(server, clie
         ("create", {"spec": {"size": 1}}, [], "unknown field"),
         ("create", {"spec": {}}, [], "needs its dim"),
         ("attach", {"segment": 1, "path": "/etc/passwd", "size_bytes": 8}, [], "no place"),
-        ("load", {"path": "/nowhere", "sequence": 1}, [], "cannot be read"),
+        ("load", {"path": {"at": "/nowhere"}, "sequence": 1}, [], "cannot be read"),
+        ("load", {"path": "/nowhere", "sequence": 1}, [], "expected named values"),
         ("advance", {"generation": 3, "sequence": 1}, [], "at 3"),
     ],
 )

@@ -34,10 +34,10 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write the predictions of a run's model."""
-    from heterps.data.publish import is_there
     from heterps.errors import InputError
     from heterps.runtime.evaluation import storage_of
     from heterps.runtime.trained import load_run
+    from heterps.storage.publish import is_there
 
     trained = load_run(run)
     if not force and is_there(out, storage_of(trained.job)):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heterps.cli.plan import print_json
+
+if TYPE_CHECKING:
+    from heterps.runtime.snapshot import Snapshots
+    from heterps.storage.places import Place
 
 
 def snapshot_commands(app: typer.Typer) -> None:
@@ -25,7 +29,8 @@ def list_snapshots(run: Run, as_json: AsJson = False) -> None:
     """The snapshots of a run, the newest first."""
     from heterps.cli.tables import Table, print_table
 
-    rows = [_about(path) for path in _paths(run)]
+    snapshots = _snapshots(run)
+    rows = [_about(snapshots, path) for path in snapshots.paths()]
     if as_json:
         print_json({"run": str(run), "snapshots": rows})
         return
@@ -46,7 +51,7 @@ def verify(run: Run, as_json: AsJson = False) -> None:
 
     check = Check()
     rows: list[dict[str, Any]] = []
-    for path in _paths(run):
+    for path in _snapshots(run).paths():
         try:
             check(path)
             rows.append({"name": path.name, "whole": True, "problem": None})
@@ -63,16 +68,17 @@ def verify(run: Run, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _paths(run: Path) -> list[Path]:
+def _snapshots(run: Path) -> Snapshots:
     from heterps.runtime.run_folder import RunFolder
     from heterps.runtime.snapshot import Snapshots
 
-    return Snapshots(RunFolder.open(run).path).paths()
+    folder = RunFolder.open(run)
+    return Snapshots.of(folder.path, folder.job)
 
 
-def _about(path: Path) -> dict[str, Any]:
+def _about(snapshots: Snapshots, path: Place) -> dict[str, Any]:
+    from heterps.runtime.shelves import step_of
     from heterps.runtime.snapshot import base_of
 
-    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    step = int(path.name.rpartition("-")[2])
-    return {"name": path.name, "step": step, "bytes": size, "delta_of": base_of(path)}
+    about = {"name": path.name, "step": step_of(path), "bytes": snapshots.size_bytes(path)}
+    return {**about, "delta_of": base_of(path)}

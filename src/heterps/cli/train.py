@@ -14,7 +14,7 @@ from heterps.cli.plan import print_json
 if TYPE_CHECKING:
     from heterps.runtime.prepare import Setup
     from heterps.runtime.run_folder import RunFolder
-    from heterps.runtime.snapshot import RunSnapshot
+    from heterps.runtime.snapshot import RunSnapshot, Snapshots
     from heterps.runtime.training import TrainResult
 
 INTERRUPTED = 130
@@ -71,16 +71,25 @@ def run_and_show(
     try:
         result = _run(setup, folder, title, as_json, start)
     except KeyboardInterrupt:
-        step = Snapshots(folder.path).last_step
-        there = "there is no snapshot; begin again with"
-        if step is not None:
-            there = f"there is a snapshot of step {step:,}; go on with"
+        there = _what_there_is(Snapshots.of(folder.path, setup.job))
         typer.echo(f"interrupted; {there}: heterps resume {folder.path}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(result.as_document())
     else:
         print_result(setup, result)
+
+
+def _what_there_is(snapshots: Snapshots) -> str:
+    from heterps.errors import InputError
+
+    try:
+        step = snapshots.last_step
+    except InputError as error:
+        return f"{error}; go on, once it can, with"
+    if step is None:
+        return "there is no snapshot; begin again with"
+    return f"there is a snapshot of step {step:,}; go on with"
 
 
 def _prepared(

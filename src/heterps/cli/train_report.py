@@ -170,9 +170,12 @@ def _print_stages(setup: Setup) -> None:
 def _about(setup: Setup) -> list[tuple[str, str]]:
     layout, work = setup.layout, setup.job.workload
     samples = f"{layout.train.samples:,} samples"
+    if setup.job.data is not None and setup.job.data.follow is not None:
+        samples += " so far, and what arrives later"
     if layout.validation is not None:
         samples += f", {layout.validation.samples:,} for validation"
-    batches = f"{layout.batches:,} of {work.batch_size:,} in {work.micro_batches} micro-batches"
+    count = f"{layout.batches:,} of" if layout.batches else "of"
+    batches = f"{count} {work.batch_size:,} in {work.micro_batches} micro-batches"
     own = setup.job.servers
     servers = f"{own.count} parameter server{'s' if own.count > 1 else ''}"
     return [

@@ -14,9 +14,9 @@ import pyarrow.csv
 
 from heterps.data.base import GroupedFile
 from heterps.data.lines import GzipLines, Lines, PlainLines
-from heterps.data.patience import reason
 from heterps.data.source import SourceFile
 from heterps.errors import InputError
+from heterps.storage.patience import reason
 
 # Ctrl-C is for the command line to handle; pyarrow would take it while it parses a block.
 pa.enable_signal_handlers(False)

@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 from heterps.data.base import GroupedFile
 from heterps.data.columns import Columns, Rows, decode
 from heterps.data.criteo import CriteoGroups
+from heterps.data.follow import as_found
 from heterps.data.parquet import ParquetGroups
 from heterps.data.schema import check_schema
-from heterps.data.source import SUFFIXES, SourceFile, find_files
+from heterps.data.source import SUFFIXES, SourceFile, find_files, storage_of
 from heterps.data.split import held_out, rows_of_part
-from heterps.data.storage import Storage
 from heterps.errors import InputError
 from heterps.job.data import DataSpec
 
@@ -72,9 +72,11 @@ class Dataset:
         binary: bool = False,
     ) -> Dataset:
         """Finds the files of a part and reads what says how many rows they hold; relative paths
-        start from ``base``. Raises InputError.
+        start from ``base``. Of a folder that is followed, those that are there now. Raises
+        InputError.
         """
-        files = all_grouped(find_files(*_paths(spec, part), base, Storage.of(spec, base)))
+        spec = as_found(spec, base) if part == "train" else spec
+        files = all_grouped(find_files(*_paths(spec, part), base, storage_of(spec, base)))
         return cls(spec, files, part, labels=labels, binary=binary)
 
     @property

@@ -1,23 +1,26 @@
-"""Files that arrive while a run goes on: which of them form the next arrival.
+"""Files that arrive in a folder while a run goes on: which of them form the next arrival.
 
 A file counts once a marker stands beside it: ``<name>.done``, written after it. An arrival is what
 has a marker and was in no arrival before, by name; it is written down before it is used, so that a
-run that goes on after a failure reads the same files in the same arrivals.
+run that goes on after a failure reads the same files in the same arrivals. A file ``_END`` says
+that no more will come.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heterps.data.source import SUFFIXES
+from heterps.data.source import SUFFIXES, names_in
 from heterps.errors import InputError
+from heterps.job.data import DataSpec
+from heterps.storage.access import Storage
 
-MARKER = ".done"
+MARKER, END = ".done", "_END"
 
 
 def next_arrival(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
@@ -27,12 +30,38 @@ def next_arrival(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({name for name in data if f"{name}{MARKER}" in there} - set(taken)))
 
 
+def names_followed(spec: DataSpec, base: str = "") -> list[str]:
+    """All that is in the folder that is followed, now. Raises InputError."""
+    return names_in(spec.train[0], "data.train", base, Storage(spec.storage))
+
+
+def only(spec: DataSpec, names: Sequence[str]) -> DataSpec:
+    """The files of one arrival as data that do not grow."""
+    folder = spec.train[0].rstrip("/")
+    paths = tuple(f"{folder}/{name}" for name in names)
+    return spec.model_copy(update={"train": paths, "follow": None})
+
+
+def as_found(spec: DataSpec, base: str = "") -> DataSpec:
+    """What there is to train on now; data that do not grow stay what they are. Raises InputError
+    where nothing has arrived.
+    """
+    if spec.follow is None:
+        return spec
+    names = next_arrival(names_followed(spec, base), ())
+    if not names:
+        problem = f"nothing has arrived in '{spec.train[0]}' yet"
+        raise InputError("data.train", f"{problem}: a file counts once <name>{MARKER} is beside it")
+    return only(spec, names)
+
+
 @dataclass(frozen=True)
 class Arrival:
     """The ``number``-th, counted from 0: an epoch of its own."""
 
     number: int
     names: tuple[str, ...]
+    samples: int
 
 
 class Arrivals:
@@ -52,27 +81,41 @@ class Arrivals:
     def taken(self) -> list[str]:
         return [name for arrival in self._held for name in arrival.names]
 
-    def record(self, names: Iterable[str]) -> Arrival | None:
-        """The next arrival out of what a folder holds now, on the disk once this returns; None if
-        nothing new has a marker.
-        """
-        found = next_arrival(names, self.taken)
-        if not found:
-            return None
-        arrival = Arrival(len(self._held), found)
+    def record(self, names: Sequence[str], samples: int) -> Arrival:
+        """The next arrival, on the disk once this returns."""
+        arrival = Arrival(len(self._held), tuple(names), samples)
         self._write([*self._held, arrival])
         self._held.append(arrival)
         return arrival
+
+    def documents(self, count: int) -> list[dict[str, Any]]:
+        """The first ``count`` of them, for a snapshot."""
+        return [_document(arrival) for arrival in self._held[:count]]
+
+    def take_over(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Those that a snapshot names, where the file does not have them, as on another machine.
+        Raises InputError where it has others.
+        """
+        given = [_arrival(self._path, n, json.dumps(held)) for n, held in enumerate(documents)]
+        if self._held[: len(given)] != given[: len(self._held)]:
+            raise InputError(str(self._path), "has other arrivals than the snapshot: remove it")
+        if len(given) > len(self._held):
+            self._write(given)
+            self._held = given
 
     def _write(self, arrivals: Sequence[Arrival]) -> None:
         """Whole or not at all."""
         partial = self._path.with_name(f".{self._path.name}.partial")
         with partial.open("w", encoding="utf-8") as file:
             for arrival in arrivals:
-                file.write(json.dumps({"arrival": arrival.number, "files": arrival.names}) + "\n")
+                file.write(json.dumps(_document(arrival)) + "\n")
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._path)
+
+
+def _document(arrival: Arrival) -> dict[str, Any]:
+    return {"arrival": arrival.number, "files": arrival.names, "samples": arrival.samples}
 
 
 def _read(path: Path) -> list[Arrival]:
@@ -87,7 +130,7 @@ def _arrival(path: Path, number: int, line: str) -> Arrival:
         entry: dict[str, Any] = json.loads(line)
         if entry["arrival"] != number:
             raise ValueError
-        return Arrival(number, tuple(map(str, entry["files"])))
+        return Arrival(number, tuple(map(str, entry["files"])), int(entry["samples"]))
     except (ValueError, KeyError, TypeError):
         problem = f"line {number + 1} is no record of an arrival"
         raise InputError(str(path), f"{problem}: has it been edited?") from None

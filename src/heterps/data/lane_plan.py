@@ -5,12 +5,15 @@ micro-batch j is the next piece of lane j mod V. Micro-batches are numbered thro
 without gaps. Where an epoch ends in the middle of a round over the lanes, the next one goes on with
 the lane that follows; the lanes that come first in an epoch are the ones with a sample more. So no
 micro-batch of a data set is empty, and no batch either.
+
+Epochs of a data set are of one size. Where they are not, as with files that arrive while a run goes
+on, each has a plan of its own that goes on where the one before ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -35,12 +38,17 @@ class BatchRange(NamedTuple):
 
 @dataclass(frozen=True)
 class LanePlan:
-    """``samples`` in an epoch, ``micro_batches`` of ``micro_batch_size`` samples in a batch."""
+    """``samples`` in an epoch, ``micro_batches`` of ``micro_batch_size`` samples in a batch. It
+    begins with ``epoch``, micro-batch ``first`` and batch ``first_batch``; what was before is
+    another plan's."""
 
     samples: int
     lanes: int
     micro_batch_size: int
     micro_batches: int = 1
+    epoch: int = 0
+    first: int = 0
+    first_batch: int = 0
 
     def __post_init__(self) -> None:
         for name in ("samples", "lanes", "micro_batch_size", "micro_batches"):
@@ -58,37 +66,59 @@ class LanePlan:
     def batches_per_epoch(self) -> int:
         return -(-self.per_epoch // self.micro_batches)
 
+    def then(self, samples: int) -> LanePlan:
+        """What follows after one epoch, with another number of samples."""
+        return replace(
+            self,
+            samples=samples,
+            epoch=self.epoch + 1,
+            first=self.first + self.per_epoch,
+            first_batch=self.first_batch + self.batches_per_epoch,
+        )
+
     def lane_of(self, j: int) -> int:
         return j % self.lanes
 
     def epoch_of(self, j: int) -> int:
-        return j // self.per_epoch
+        return self.epoch + (j - self.first) // self.per_epoch
 
     def lane_span(self, epoch: int, lane: int) -> Span:
         """The samples of a lane in an epoch."""
         shortest, longer = divmod(self.samples, self.lanes)
-        turn = (lane - epoch * self.per_epoch) % self.lanes
+        turn = (lane - self._start(epoch)) % self.lanes
         start = turn * shortest + min(turn, longer)
         return Span(epoch, start, start + shortest + (turn < longer))
 
     def span_of(self, j: int) -> Span:
         """The samples of micro-batch j."""
-        epoch, within = divmod(j, self.per_epoch)
+        epoch = self.epoch_of(j)
+        within = j - self._start(epoch)
         _, start, stop = self.lane_span(epoch, self.lane_of(j))
         start += within // self.lanes * self.micro_batch_size
         return Span(epoch, start, min(start + self.micro_batch_size, stop))
 
     def batch(self, number: int) -> BatchRange:
         """The micro-batches of a batch; batches are numbered through the run as well."""
-        epoch, within = divmod(number, self.batches_per_epoch)
-        start = epoch * self.per_epoch
+        epochs, within = divmod(number - self.first_batch, self.batches_per_epoch)
+        epoch = self.epoch + epochs
+        start = self._start(epoch)
         first = start + within * self.micro_batches
         return BatchRange(epoch, first, min(first + self.micro_batches, start + self.per_epoch))
 
     def batch_of(self, j: int) -> int:
         """The number of the batch that micro-batch j belongs to."""
-        epoch, within = divmod(j, self.per_epoch)
-        return epoch * self.batches_per_epoch + within // self.micro_batches
+        epochs, within = divmod(j - self.first, self.per_epoch)
+        before = self.first_batch + epochs * self.batches_per_epoch
+        return before + within // self.micro_batches
+
+    def epoch_end(self, number: int) -> int:
+        """The first batch after the epoch that a batch belongs to."""
+        epochs = (number - self.first_batch) // self.batches_per_epoch + 1
+        return self.first_batch + epochs * self.batches_per_epoch
+
+    def _start(self, epoch: int) -> int:
+        """The first micro-batch of an epoch."""
+        return self.first + (epoch - self.epoch) * self.per_epoch
 
     def batch_samples(self, number: int) -> int:
         """How many samples a batch holds: what its gradients are divided by."""

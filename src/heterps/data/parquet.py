@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from heterps.data.base import GroupedFile
-from heterps.data.patience import Ahead, reason
 from heterps.data.remote import Extent, FetchedFile, merged
 from heterps.data.source import SourceFile
 from heterps.errors import InputError
+from heterps.storage.patience import Ahead, reason
 
 _TAIL_BYTES = 1 << 20  # holds the footer of most files
 _Parts = list[tuple[Extent, bytes]]

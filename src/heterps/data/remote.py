@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from heterps.data.patience import Ahead
+from heterps.storage.patience import Ahead
 
 BLOCK_BYTES = 8 << 20
 _GAP_BYTES = 1 << 20

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
-from heterps.data.patience import reason
 from heterps.data.remote import RemoteStream
-from heterps.data.storage import Storage
 from heterps.errors import InputError
+from heterps.job.data import DataSpec
+from heterps.storage.access import Storage, kind_of
+from heterps.storage.patience import reason
+from heterps.storage.range_cache import RangeCache
 
 SUFFIXES = (".parquet", ".tsv", ".txt", ".tsv.gz", ".txt.gz")
+_GIB = 1 << 30
 _MAGIC = ("*", "?", "[")
 _BY_HOST = ("hdfs", "webhdfs", "viewfs")
 # What file systems call the mark of a content: HDFS, WebHDFS, S3, local disks.
@@ -75,6 +79,14 @@ class SourceFile:
         return bytes(self.file_system.cat_file(self.path, start=start, end=stop))
 
 
+def storage_of(spec: DataSpec, base: str = "") -> Storage:
+    """How a job's data are reached. Raises InputError for a cache that cannot be."""
+    cache = None
+    if spec.cache is not None:
+        cache = RangeCache(Path(base, spec.cache.path), int(spec.cache.gib * _GIB))
+    return Storage(spec.storage, cache)
+
+
 def find_files(
     patterns: Sequence[str],
     field: str = "data.train",
@@ -93,9 +105,30 @@ def find_files(
     return [found[url] for url in sorted(found)]
 
 
-def _matches(pattern: str, field: str, base: str, storage: Storage) -> list[SourceFile]:
+def names_in(
+    folder: str, field: str = "data.train", base: str = "", storage: Storage | None = None
+) -> list[str]:
+    """The names of all files in a folder. Raises InputError with ``field``."""
+    storage = storage or Storage()
+    location = _location(folder, base)
+    try:
+        file_system, path = storage.file_system(location)
+        file_system.invalidate_cache()
+        found = storage.patience.persist(lambda: file_system.ls(path, detail=False), location)
+    except (ValueError, ImportError) as error:
+        raise InputError(field, f"'{folder}' cannot be opened ({reason(error)})") from None
+    except OSError as error:
+        raise InputError(field, f"'{folder}' is no folder ({reason(error)})") from None
+    return [str(name).rstrip("/").rpartition("/")[2] for name in found]
+
+
+def _location(pattern: str, base: str) -> str:
     relative = "://" not in pattern and not pattern.startswith("/")
-    location = f"{base.rstrip('/')}/{pattern}" if base and relative else pattern
+    return f"{base.rstrip('/')}/{pattern}" if base and relative else pattern
+
+
+def _matches(pattern: str, field: str, base: str, storage: Storage) -> list[SourceFile]:
+    location = _location(pattern, base)
     try:
         file_system, path = storage.file_system(location)
         entries = _with_patience(storage, file_system, path, location)
@@ -118,11 +151,12 @@ def _with_patience(
 
 
 def _listed(file_system: Any, path: str) -> list[dict[str, Any]]:
-    if any(sign in path for sign in _MAGIC) and not file_system.exists(path):
+    kind = kind_of(file_system, path)  # raises for a server that is away; glob finds nothing then
+    if kind is None and any(sign in path for sign in _MAGIC):
         entries = file_system.glob(path, detail=True).values()
-    elif file_system.isdir(path):
+    elif kind == "directory":
         entries = [entry for entry in file_system.ls(path, detail=True) if _visible(entry["name"])]
-    elif file_system.exists(path):
+    elif kind is not None:
         entries = [file_system.info(path)]
     else:
         entries = []

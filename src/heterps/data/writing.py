@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from heterps.data.categories import is_text
-from heterps.data.patience import reason
-from heterps.data.publish import is_url, to_url
-from heterps.data.storage import Storage
 from heterps.errors import InputError
+from heterps.storage.access import Storage
+from heterps.storage.patience import reason
+from heterps.storage.publish import is_url, to_url
 
 Progress = Callable[[int, int], None]  # done, of how many
 

@@ -111,10 +111,22 @@ class CacheSpec(Record):
     gib: Annotated[Amount, AfterValidator(_more_than_nothing)] = 10.0
 
 
+class FollowSpec(Record):
+    """The run ends when nothing has arrived for ``idle_s``; without that it waits on."""
+
+    idle_s: Amount | None = None
+
+
+def _follow(value: object) -> object:
+    """``true`` and ``false`` say it as well."""
+    return ({} if value else None) if isinstance(value, bool) else value
+
+
 class DataSpec(Record):
     """``train`` and ``validation`` are paths, patterns or lists of them; a number for
     ``validation`` is the share of the training samples that is set aside for it. ``storage`` holds
-    options of file systems, by protocol.
+    options of file systems, by protocol. With ``follow`` the folder ``train`` grows while the run
+    goes on, and each arrival is an epoch.
     """
 
     train: Annotated[tuple[str, ...], BeforeValidator(_paths)]
@@ -132,14 +144,25 @@ class DataSpec(Record):
         default_factory=dict
     )
     cache: CacheSpec | None = None
+    follow: Annotated[FollowSpec | None, BeforeValidator(_follow)] = None
 
     def model_post_init(self, _context: Any) -> None:
+        self._check_follow()
         if not self.dense and not self.sparse:
             raise refuse("names no input: list columns under dense or sparse")
         aims = {"label": self.label, "weight": self.weight}
         for aim, column in aims.items():
             if column in (*self.dense, *(slot.name for slot in self.sparse)):
                 raise refuse(f"column '{column}' is the {aim} and an input at once")
+
+    def _check_follow(self) -> None:
+        if self.follow is None:
+            return
+        if len(self.train) != 1 or any(sign in self.train[0] for sign in "*?["):
+            raise refuse("follow needs one folder, without a pattern", "train")
+        if self.fraction is not None:
+            problem = "follow leaves no share of the samples aside: give files of their own"
+            raise refuse(problem, "validation")
 
     @property
     def fraction(self) -> float | None:

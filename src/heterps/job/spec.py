@@ -147,6 +147,8 @@ class Job(Record):
                     document["data"][part] = [self.path(at) for at in document["data"][part]]
             if self.data.cache is not None:
                 document["data"]["cache"]["path"] = self.path(self.data.cache.path)
+        if self.snapshot.to is not None:
+            document["snapshot"]["to"] = self.path(self.snapshot.to)
         if self.model is not None and isinstance(self.model.get("file"), str):
             document["model"]["file"] = self.path(self.model["file"])
         if self.warm_start is not None:

@@ -145,12 +145,21 @@ class ClipSpec(Record):
 
 class SnapshotSpec(Record):
     """One ``every_s`` seconds, and one ``every`` so many batches if that is said; the last ``keep``
-    are kept. 0 seconds: none by time.
+    are kept. 0 seconds: none by time. They go to the folder ``name`` in ``to``, a path or a URL: by
+    default that of the run folder's name; without ``to`` into the run folder. A store that does not
+    answer is tried for ``patience_s``.
     """
 
     every_s: Amount = 60.0
     every: Positive | None = None
     keep: Positive = 3
+    to: Text | None = None
+    name: Text | None = None
+    patience_s: Amount = 60.0
+
+    def model_post_init(self, _context: Any) -> None:
+        if self.name is not None and (self.to is None or "/" in self.name):
+            raise refuse("expected the name of a folder in its `to`", "name")
 
 
 class RecoverySpec(Record):

@@ -18,9 +18,10 @@ from heterps.errors import ServerError
 from heterps.ps.dense import CapturedTensor, DenseTensor
 from heterps.ps.protocol import CAPTURED
 from heterps.ps.requests import Answer, Request
-from heterps.ps.scratch import Scratch
+from heterps.ps.scratch import HERE, Scratch
 from heterps.ps.service import Hosted, Outcome, Service, as_document
-from heterps.ps.snapshots import open_snapshot
+from heterps.ps.snapshots import Base, open_snapshot
+from heterps.storage.places import Place, place_of
 
 
 @dataclass
@@ -67,8 +68,7 @@ class Background:
             raise ServerError(f"a {self._job.request.verb} is under way already")
         self._give_up_unconcluded()
         chosen, begun = self._chosen(request), []
-        base = request.header.fields.get("base")
-        delta_of = open_snapshot(self._scratch.path(base)) if isinstance(base, str) else None
+        delta_of = _base(request)
         try:
             for hosted in chosen.tables.values():
                 hosted.table.begin_save(delta_of)
@@ -145,9 +145,8 @@ class Background:
     def _save(self, request: Request, chosen: _Chosen) -> Answer:
         """Writes the parts of this shard, and gives their entries of the manifest."""
         began = time.thread_time()
-        folder, base = request.text("folder"), request.header.fields.get("base")
-        delta_of = open_snapshot(self._scratch.path(base)) if isinstance(base, str) else None
-        where = self._scratch.made(folder)
+        delta_of = _base(request)
+        where = self._place(request, "folder", made=True)
         captured, self._captured = self._captured, {}
         if self._unconcluded[0] == CAPTURED:
             self._unconcluded = ("", [])
@@ -168,9 +167,17 @@ class Background:
             for hosted in chosen.tables.values():
                 hosted.table.give_up_save()
             raise
-        self._unconcluded = (folder, written)
+        self._unconcluded = (str(request.mapping("folder")["at"]), written)
         cpu_s = time.thread_time() - began
         return as_document({"tables": entries, "tensors": tensors, "cpu_s": cpu_s})
+
+    def _place(self, request: Request, field: str, *, made: bool = False) -> Place:
+        """As the request names it, or in the server's own folder, where it may have to be made."""
+        fields = request.mapping(field)
+        at = str(fields.get("at", ""))
+        if not at.startswith(HERE):
+            return place_of(fields)
+        return self._scratch.made(at) if made else self._scratch.path(at)
 
     def _give_up_unconcluded(self) -> None:
         """The client of the last save may have died before it said what became of it."""
@@ -183,7 +190,7 @@ class Background:
         """Replaces the tables. The old rows go first, since there may be no room for both; by
         then the snapshot is known to hold the tables.
         """
-        path, alias = self._scratch.path(request.text("path")), request.header.fields.get("alias")
+        path, alias = self._place(request, "path"), request.header.fields.get("alias")
         snapshot = open_snapshot(path)
         names = {name: alias if isinstance(alias, str) else name for name in chosen.tables}
         for saved in names.values():
@@ -198,3 +205,11 @@ class Background:
         for name, tensor in chosen.tensors.items():
             tensor.load(path, name)
         return Answer({"names": [*chosen.tables, *chosen.tensors]})
+
+
+def _base(request: Request) -> Base | None:
+    """What a delta starts from; its own files are not read for that."""
+    fields = request.header.fields.get("base")
+    if not isinstance(fields, dict):
+        return None
+    return Base(place_of(fields), str(fields.get("identity")))

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
+from heterps.ps.outgoing import Outgoing
 from heterps.ps.sharding import BUCKETS, bucket_of
 
 Array = npt.NDArray[Any]
@@ -38,9 +39,16 @@ class Capture(Protocol):
 
 
 class TensorFile:
-    """A safetensors file of known shapes, to be filled in any order."""
+    """A safetensors file of known shapes, to be filled in any order; a ``new`` one is not there
+    before."""
 
-    def __init__(self, path: Path, tensors: Mapping[str, tuple[Any, tuple[int, ...]]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        tensors: Mapping[str, tuple[Any, tuple[int, ...]]],
+        *,
+        new: bool = True,
+    ) -> None:
         header, self._spans, offset = {}, {}, 0
         for name, (dtype, shape) in tensors.items():
             row_bytes = int(np.prod(shape[1:])) * np.dtype(dtype).itemsize
@@ -50,10 +58,10 @@ class TensorFile:
             offset = span[1]
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
-        self.path = path
         self.columns = [name for name, (_, row_bytes) in self._spans.items() if row_bytes]
         self._first = 8 + len(text)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0)
+        self._descriptor = os.open(path, flags, 0o666)
         try:
             # Without room on the disk this raises, before any work is done.
             os.posix_fallocate(self._descriptor, 0, self._first + offset)
@@ -85,9 +93,9 @@ class BucketWriter:
     """Spreads the rows of a capture over files of consecutive bucket ranges."""
 
     def __init__(
-        self, folder: Path, capture: Capture, ranges: list[range], widths: Mapping[str, int]
+        self, outgoing: Outgoing, capture: Capture, ranges: list[range], widths: Mapping[str, int]
     ):
-        self._folder = folder
+        self._outgoing = outgoing
         self._capture = capture
         self._widths = widths
         counts = capture.bucket_counts.astype(np.int64)
@@ -96,6 +104,7 @@ class BucketWriter:
         self.ranges = [buckets for buckets, rows in zip(ranges, self._rows, strict=True) if rows]
         self._rows = [rows for rows in self._rows if rows]
         self.files: list[TensorFile] = []
+        self.names: list[str] = []
 
     def write(self) -> None:
         """Read the capture to its end."""
@@ -106,7 +115,7 @@ class BucketWriter:
             while (columns := self._capture.next(_BLOCK_ROWS)) is not None:
                 places = self._add_block(block, dict(zip(COLUMNS, columns, strict=True)), places)
                 block += 1
-            for file in self.files:
+            for file in self.files if self._outgoing.in_place else ():
                 file.sync()
         finally:
             for file in self.files:
@@ -121,7 +130,9 @@ class BucketWriter:
             "last_seen": (np.uint32, (rows,)),
         }
         name = f"rows-{buckets.start:04}-{buckets.stop:04}.safetensors"
-        self.files.append(TensorFile(self._folder / name, shapes))
+        path = self._outgoing.path(name)
+        self.files.append(TensorFile(path, shapes, new=self._outgoing.in_place))
+        self.names.append(name)
 
     def _add_block(
         self, block: int, columns: Mapping[str, Array], places: Sequence[int]
@@ -140,13 +151,15 @@ class BucketWriter:
         return ends
 
 
-def write_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
+def write_tensors(outgoing: Outgoing, name: str, arrays: Mapping[str, Array]) -> None:
     """A small file, in one go."""
-    file = TensorFile(path, {name: (a.dtype, a.shape) for name, a in arrays.items()})
+    shapes = {column: (a.dtype, a.shape) for column, a in arrays.items()}
+    file = TensorFile(outgoing.path(name), shapes, new=outgoing.in_place)
     try:
-        for name in file.columns:
-            file.write(name, 0, np.ascontiguousarray(arrays[name]))
-        file.sync()
+        for column in file.columns:
+            file.write(column, 0, np.ascontiguousarray(arrays[column]))
+        if outgoing.in_place:
+            file.sync()
     finally:
         file.close()
 

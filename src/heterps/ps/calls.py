@@ -89,13 +89,19 @@ def read_document(reply: Reply) -> Any:
 
 
 class Joint:
-    """One future for calls to several shards: done when all are, failed with the first failure."""
+    """One future for calls to several shards: done when all are, failed with the first failure: at
+    once, or, if it is to be ``settled``, when none of them is at work any more.
+    """
 
-    def __init__(self, calls: int, finish: Callable[[list[Any]], Any]) -> None:
+    def __init__(
+        self, calls: int, finish: Callable[[list[Any]], Any], *, settled: bool = False
+    ) -> None:
         self.future: Future[Any] = Future()
         self._results: list[Any] = [None] * calls
         self._left = calls
         self._finish = finish
+        self._settled = settled
+        self._error: Exception | None = None
         self.future.set_running_or_notify_cancel()
 
     def part(
@@ -106,21 +112,23 @@ class Joint:
         def done(outcome: Reply | Exception) -> None:
             if self.future.done():
                 return
-            if isinstance(outcome, Exception):
-                self.future.set_exception(outcome)
-                return
+            self._left -= 1
             try:
-                self._take(index, take(outcome))
+                self._results[index] = take(_raised(outcome))
+                if self._left == 0 and self._error is None:
+                    self.future.set_result(self._finish(self._results))
             except Exception as error:  # noqa: BLE001 - it reaches whoever waits
-                self.future.set_exception(error)
+                self._error = self._error or error
+            if self._error is not None and (self._left == 0 or not self._settled):
+                self.future.set_exception(self._error)
 
         return done
 
-    def _take(self, index: int, result: Any) -> None:
-        self._results[index] = result
-        self._left -= 1
-        if self._left == 0:
-            self.future.set_result(self._finish(self._results))
+
+def _raised(outcome: Reply | Exception) -> Reply:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def _inline(buffer: Buffer) -> Buffer:

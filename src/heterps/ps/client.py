@@ -27,7 +27,8 @@ from heterps.ps.remote import RemoteTable
 from heterps.ps.remote_tensor import RemoteTensor
 from heterps.ps.scratch import HERE
 from heterps.ps.sharding import BUCKETS
-from heterps.ps.snapshots import Partial, open_snapshot
+from heterps.ps.snapshots import Base, Partial, Where, open_snapshot
+from heterps.storage.places import Place, place, place_fields
 from heterps.wire.frames import Buffer
 from heterps.wire.keys import read_key
 
@@ -129,14 +130,12 @@ class Client:
         tensor.create(values, spec)
         return tensor
 
-    def capture(
-        self, names: Sequence[str] | None = None, delta_of: str | Path | None = None
-    ) -> None:
+    def capture(self, names: Sequence[str] | None = None, delta_of: Where | None = None) -> None:
         """Has every server hold on to what it has now. The ``save`` that follows, with the same
         arguments, writes that, whatever changes meanwhile.
         """
-        with self._known(delta_of) as base:
-            self.everywhere("capture", {"names": names, "base": base}).result()
+        base = None if delta_of is None else open_snapshot(delta_of).as_base()
+        self.everywhere("capture", {"names": names, "base": _base_fields(base)}).result()
 
     def release(self) -> None:
         """Lets go of a capture that is not going to be saved."""
@@ -144,38 +143,42 @@ class Client:
 
     def save(
         self,
-        path: str | Path,
+        path: Where,
         names: Sequence[str] | None = None,
-        delta_of: str | Path | None = None,
+        delta_of: Where | None = None,
         timeout_s: float = _LONG_S,
         *,
         aside: bool = False,
     ) -> Saved:
-        """One snapshot of all tables and tensors, or of those named; a delta follows the last.
-        None follows one that is ``aside``: the last stays what it was."""
-        base = None if delta_of is None else open_snapshot(Path(delta_of).absolute())
-        with Partial(Path(path).absolute()) as partial, self._known(delta_of) as known:
+        """One snapshot of all tables and tensors, or of those named, at a path or a URL; a delta
+        follows the last. None follows one that is ``aside``: the last stays what it was. Servers
+        write their parts themselves, or hand them over where they do not see the path."""
+        base = None if delta_of is None else open_snapshot(_absolute(delta_of)).as_base()
+        with Partial(_absolute(path)) as partial:
+            courier = self._courier if isinstance(partial.folder, Path) else None
             far = f"{HERE}{partial.folder.name}"
-            fields = {"folder": str(partial.folder) if self._courier is None else far}
-            asked = {**fields, "names": names, "base": known}
+            held: dict[str, Any] = (
+                {"at": far} if courier is not None else place_fields(partial.folder)
+            )
+            asked = {"folder": held, "names": names, "base": _base_fields(base)}
             identity = None
             try:
                 saving = self.everywhere("save", asked, timeout_s=timeout_s, take=read_document)
                 written = saving.result()
-                if self._courier is not None:
-                    self._courier.bring(far, written, partial.folder)
+                if courier is not None:
+                    courier.bring(far, written, Path(str(partial.folder)))
                 tables = [entry for shard in written for entry in shard["tables"]]
                 tensors = [entry for shard in written for entry in shard["tensors"]]
                 _check_names(names, [e.get("table", e.get("tensor")) for e in [*tables, *tensors]])
                 identity = partial.publish(tables, base, tensors)
             finally:
-                self._conclude({**fields, "identity": None if aside else identity})
+                self._conclude({"folder": held["at"], "identity": None if aside else identity})
         cpu_s = sum(shard["cpu_s"] for shard in written)
         return Saved(sum(entry["rows"] for entry in tables), cpu_s)
 
     def load(
         self,
-        path: str | Path,
+        path: Where,
         names: Sequence[str] | None = None,
         alias: str | None = None,
         timeout_s: float = _LONG_S,
@@ -183,7 +186,7 @@ class Client:
         """Replaces all tables and tensors, or those named, by a snapshot's. ``alias`` is what the
         snapshot calls a table, if that is not its name here.
         """
-        with self._known(path, rows=True) as known:
+        with self._known(place(path)) as known:
             asked = {"path": known, "names": names, "alias": alias}
             loaded = self.everywhere("load", asked, timeout_s=timeout_s).result()
         _check_names(names, [name for shard in loaded for name in shard["names"]])
@@ -213,8 +216,10 @@ class Client:
         timeout_s: float | None = None,
         take: Callable[[Reply], Any] = lambda reply: reply.fields,
     ) -> Future[list[Any]]:
-        """The same call to every shard; the future gives what ``take`` makes of the replies."""
-        joint = Joint(self.shards, lambda results: results)
+        """The same call to every shard; the future gives what ``take`` makes of the replies. Of
+        what takes long none is at work any more when it fails: servers do one thing at a time.
+        """
+        joint = Joint(self.shards, lambda results: results, settled=verb in PATIENT)
         for shard in range(self.shards):
             self.call(shard, verb, fields, joint.part(shard, take), timeout_s=timeout_s)
         return joint.future
@@ -254,14 +259,14 @@ class Client:
             raise
 
     @contextmanager
-    def _known(self, path: str | Path | None, *, rows: bool = False) -> Iterator[str | None]:
+    def _known(self, where: Place) -> Iterator[dict[str, Any]]:
         """What servers call a snapshot, which may have to be taken to them for the time being."""
-        if path is None or self._courier is None:
-            yield None if path is None else str(Path(path).absolute())
+        if self._courier is None or not isinstance(where, Path):
+            yield place_fields(where)
             return
-        taken = self._courier.take(Path(path).absolute(), rows=rows)
+        taken = self._courier.take(where.absolute())
         try:
-            yield taken
+            yield {"at": taken}
         finally:
             self._courier.forget(taken)
 
@@ -284,6 +289,17 @@ def _making(
         done(outcome)
 
     return make_room
+
+
+def _absolute(path: Where) -> Place:
+    found = place(path)
+    return found.absolute() if isinstance(found, Path) else found
+
+
+def _base_fields(base: Base | None) -> dict[str, Any] | None:
+    if base is None:
+        return None
+    return {**place_fields(base.path), "identity": base.identity}
 
 
 def _check_names(asked: Sequence[str] | None, done: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from heterps.errors import SnapshotError
 from heterps.ps.calls import Joint, Reply
-from heterps.ps.manifests import MANIFEST, Entry, check_seal
+from heterps.ps.manifests import MANIFEST, Entry, check_seal, sealed_name
 from heterps.ps.scratch import HERE, PIECE_BYTES
 from heterps.ps.sharding import buckets_of
 from heterps.ps.snapshots import Snapshot, open_snapshot
@@ -53,21 +53,21 @@ class Courier:
         """The files that each shard says it has written, checked."""
         for shard, entries in enumerate(written):
             for held, sealed in _files_of(entries):
-                path = folder / held / sealed["file"]
+                path = folder / held / sealed_name(sealed)
                 path.parent.mkdir(exist_ok=True)
-                self._fetch(shard, f"{outgoing}/{held}/{sealed['file']}", sealed["bytes"], path)
+                self._fetch(shard, f"{outgoing}/{held}/{path.name}", sealed["bytes"], path)
                 check_seal(path.parent, sealed)
 
-    def take(self, path: Path, *, rows: bool) -> str:
-        """A snapshot and its bases to every server, with the files that it needs of them if
-        ``rows`` are wanted; where it then is."""
-        chain = [held.path.resolve() for held in open_snapshot(path).chain()]
+    def take(self, path: Path) -> str:
+        """A snapshot and its bases to every server, with the files that it needs of them; where it
+        then is."""
+        chain = [Path(str(held.path)).resolve() for held in open_snapshot(path).chain()]
         root = Path(os.path.commonpath(chain)) if len(chain) > 1 else chain[0].parent
         incoming = f"{HERE}incoming-{secrets.token_hex(6)}"
         for held in chain:
             where = f"{incoming}/{held.relative_to(root)}"
             for shard in range(self._client.shards):
-                self._take_one(open_snapshot(held), shard, where, rows)
+                self._take_one(open_snapshot(held), held, shard, where)
         return f"{incoming}/{chain[-1].relative_to(root)}"
 
     def forget(self, taken: str) -> None:
@@ -75,16 +75,15 @@ class Courier:
         for shard in range(self._client.shards):
             self._ask(shard, "forget", {"path": top})
 
-    def _take_one(self, snapshot: Snapshot, shard: int, where: str, rows: bool) -> None:
-        self._put(shard, snapshot.path / MANIFEST, f"{where}/{MANIFEST}")
-        if not rows:
-            return
+    def _take_one(self, snapshot: Snapshot, path: Path, shard: int, where: str) -> None:
+        self._put(shard, path / MANIFEST, f"{where}/{MANIFEST}")
         buckets = buckets_of(shard, self._client.shards)
         body = {"tables": [part for parts in snapshot.tables.values() for part in parts]}
         body["tensors"] = list(snapshot.tensors.values())
         for held, sealed in _files_of(body, buckets):
-            path = check_seal(snapshot.path / held, sealed)
-            self._put(shard, path, f"{where}/{held}/{sealed['file']}")
+            check_seal(path / held, sealed)
+            name = sealed_name(sealed)
+            self._put(shard, path / held / name, f"{where}/{held}/{name}")
 
     def _put(self, shard: int, path: Path, to: str) -> None:
         with path.open("rb") as file:

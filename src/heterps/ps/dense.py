@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any, NamedTuple
 
@@ -11,8 +10,9 @@ import numpy.typing as npt
 
 from heterps.ps import _native
 from heterps.ps.arrays import floats_of, out_of, rows_of
+from heterps.ps.parts import write_tensor
 from heterps.ps.rules import Rule, make_rule
-from heterps.ps.snapshots import open_snapshot, write_tensor
+from heterps.ps.snapshots import Where, open_snapshot
 
 
 class CapturedTensor(NamedTuple):
@@ -77,7 +77,7 @@ class DenseTensor:
 
     def save_part(
         self,
-        folder: str | os.PathLike[str],
+        folder: Where,
         name: str,
         captured: CapturedTensor | None = None,
     ) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class DenseTensor:
             self._store.read_state(state)
             return CapturedTensor(self.step, values, state)
 
-    def load(self, path: str | os.PathLike[str], name: str) -> None:
+    def load(self, path: Where, name: str) -> None:
         """Take values, state, step and learning rate from a snapshot."""
         settings = self._settings()
         lr = settings.pop("lr")

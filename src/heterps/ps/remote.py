@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from heterps.ps.pool import Pool, encoded, placed
 from heterps.ps.precision import decode_rows
 from heterps.ps.protocol import TableSpec
 from heterps.ps.routing import Route, route
+from heterps.ps.snapshots import Where
 from heterps.wire.frames import DTYPES, Buffer
 
 if TYPE_CHECKING:
@@ -153,11 +153,11 @@ class RemoteTable:
             self._client.call(shard, "prefetch", {"table": self.name}, done, [piece], pool=pool)
         return joint.future
 
-    def save(self, path: str | Path, delta_of: str | Path | None = None) -> None:
+    def save(self, path: Where, delta_of: Where | None = None) -> None:
         """A snapshot of this table alone."""
         self._client.save(path, [self.name], delta_of)
 
-    def load(self, path: str | Path, alias: str | None = None) -> None:
+    def load(self, path: Where, alias: str | None = None) -> None:
         """Replace the rows by a snapshot's, which may call the table ``alias``."""
         self._client.load(path, [self.name], alias)
 

@@ -3,8 +3,9 @@
 A snapshot is a folder: ``manifest.json`` and one safetensors file per table and range of buckets.
 It is written into ``<path>.partial-<random>``, by one process or by several shards together; one
 publisher writes the manifest last and renames the folder. What carries the final name is therefore
-whole, and sizes and checksums tell when it no longer is. A delta holds the rows that were pushed
-since its base, which it names; loading reads the chain from the first base on.
+whole, and sizes and checksums tell when it no longer is. At a URL nothing is renamed: the folder is
+a snapshot once the manifest is in it. A delta holds the rows that were pushed since its base, which
+it names; loading reads the chain from the first base on.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,23 +25,24 @@ import numpy.typing as npt
 from heterps.errors import SnapshotError
 from heterps.ps.bucket_files import (
     COLUMNS,
-    BucketWriter,
     read_rows,
     read_tensors,
-    write_tensors,
 )
 from heterps.ps.manifests import (
+    MANIFEST,
     Entry,
+    check_bytes,
     check_seal,
+    opened,
     read_manifest,
-    seal,
-    sealed_path,
+    sealed_name,
     sync,
     write_manifest,
 )
 from heterps.ps.sharding import BUCKETS, bucket_of
+from heterps.storage.places import Place, Url, place
 
-_RANGE = 64  # buckets to a file, so that a shard reads little that is not its own
+Where = str | os.PathLike[str] | Url
 
 
 class Store(Protocol):
@@ -58,28 +60,40 @@ class Store(Protocol):
     def remove(self, ids: Any) -> None: ...
 
 
+class Base(NamedTuple):
+    """What a delta starts from: a published snapshot."""
+
+    path: Place
+    identity: str
+
+
 class Partial:
     """A snapshot being written: leaving the block without ``publish`` removes it."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self.folder = self.path.with_name(f"{self.path.name}.partial-{secrets.token_hex(6)}")
+    def __init__(self, path: Where) -> None:
+        self.path = place(path)
+        self.folder = self.path
+        if isinstance(self.path, Path):
+            name = f"{self.path.name}.partial-{secrets.token_hex(6)}"
+            self.folder = self.path.with_name(name)
+        self._published = False
 
     def __enter__(self) -> Self:
-        if self.path.exists():
+        taken = self.path if isinstance(self.path, Path) else self.path / MANIFEST
+        if taken.exists():
             raise SnapshotError(self.path, "exists already; a snapshot is never overwritten")
-        try:
-            self.folder.mkdir(parents=True)
-        except OSError as error:
-            raise SnapshotError(
-                self.folder, f"cannot be written: {error.strerror or error}"
-            ) from error
+        if isinstance(self.folder, Path):
+            try:
+                self.folder.mkdir(parents=True)
+            except OSError as error:
+                problem = f"cannot be written: {error.strerror or error}"
+                raise SnapshotError(self.folder, problem) from error
         return self
 
     def publish(
         self,
         parts: Iterable[Entry],
-        base: Snapshot | None = None,
+        base: Base | None = None,
         tensors: Iterable[Entry] = (),
     ) -> str:
         """Give the snapshot its name once all parts are written; its identity."""
@@ -87,16 +101,18 @@ class Partial:
         body: Entry = {"id": identity, "base": None, "tables": _joined(self.path, parts)}
         body["tensors"] = {entry["tensor"]: entry for entry in tensors}
         if base is not None:
-            where = os.path.relpath(base.path, self.path.parent)
+            where = os.path.relpath(str(base.path), str(self.path.parent))
             body["base"] = {"path": where, "id": base.identity}
         try:
             write_manifest(self.folder, body)
-            self.folder.rename(self.path)
-            sync(self.path.parent)
+            if isinstance(self.folder, Path) and isinstance(self.path, Path):
+                self.folder.rename(self.path)
+                sync(self.path.parent)
         except OSError as error:
             raise SnapshotError(
                 self.path, f"cannot be published: {error.strerror or error}"
             ) from error
+        self._published = True
         return identity
 
     def __exit__(
@@ -105,81 +121,13 @@ class Partial:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if isinstance(self.folder, Path):
+            shutil.rmtree(self.folder, ignore_errors=True)
+        elif not self._published:
+            self.folder.remove_if_possible()
 
 
-def write_table(
-    folder: str | os.PathLike[str], name: str, settings: Entry, capture: Any, buckets: range
-) -> Entry:
-    """Write one shard's rows of a table; the entry belongs into the manifest.
-
-    ``settings`` are compared when the snapshot is loaded; ``dim`` and ``state_width`` are needed.
-    """
-    target = Path(folder) / name
-    try:
-        target.mkdir(exist_ok=True)
-        files = _write_rows(target, settings, capture, buckets)
-        extra = _write_extra(target, capture, buckets)
-    except OSError as error:
-        raise SnapshotError(target, f"cannot be written: {error}") from error
-    return {
-        "table": name,
-        "buckets": [buckets.start, buckets.stop],
-        "settings": settings,
-        "rows": int(capture.rows),
-        "step": int(capture.step),
-        "committed": int(capture.committed),
-        "files": files,
-        "extra": extra,
-    }
-
-
-def _write_rows(folder: Path, settings: Entry, capture: Any, buckets: range) -> list[Entry]:
-    ends = range(buckets.start // _RANGE * _RANGE, buckets.stop, _RANGE)
-    ranges = [range(max(a, buckets.start), min(a + _RANGE, buckets.stop)) for a in ends]
-    widths = {"values": settings["dim"], "state": settings["state_width"]}
-    writer = BucketWriter(folder, capture, ranges, widths)
-    writer.write()
-    return [
-        {**seal(file.path), "buckets": [held.start, held.stop]}
-        for file, held in zip(writer.files, writer.ranges, strict=True)
-    ]
-
-
-def _write_extra(folder: Path, capture: Any, buckets: range) -> Entry | None:
-    """Ids that wait for admission, and those removed since the base."""
-    arrays = {
-        "pending_ids": capture.pending_ids,
-        "removed": capture.removed,
-        "pending_counts": capture.pending_counts,
-        "pending_last_seen": capture.pending_last_seen,
-    }
-    present = {name: array for name, array in arrays.items() if len(array)}
-    if not present:
-        return None
-    path = folder / f"extra-{buckets.start:04}-{buckets.stop:04}.safetensors"
-    write_tensors(path, present)
-    return seal(path)
-
-
-def write_tensor(
-    folder: str | os.PathLike[str],
-    name: str,
-    settings: Entry,
-    step: int,
-    values: npt.NDArray[np.float32],
-    state: npt.NDArray[np.float32],
-) -> Entry:
-    """Write a dense tensor and the state of its rule, always whole."""
-    path = Path(folder) / f"{name}.safetensors"
-    try:
-        write_tensors(path, {"values": values, "state": state})
-        return {"tensor": name, "settings": settings, "step": step, "file": seal(path)}
-    except OSError as error:
-        raise SnapshotError(path, f"cannot be written: {error}") from error
-
-
-def _joined(path: Path, parts: Iterable[Entry]) -> dict[str, list[Entry]]:
+def _joined(path: Place, parts: Iterable[Entry]) -> dict[str, list[Entry]]:
     """The parts by table; together they have to hold every bucket once, at one batch."""
     tables: dict[str, list[Entry]] = {}
     for part in sorted(parts, key=lambda part: (part["table"], part["buckets"])):
@@ -197,7 +145,7 @@ def _joined(path: Path, parts: Iterable[Entry]) -> dict[str, list[Entry]]:
 class Snapshot:
     """A published snapshot, its manifest checked; the files are checked as they are read."""
 
-    path: Path
+    path: Place
     identity: str
     base: Snapshot | None
     tables: Mapping[str, list[Entry]]
@@ -206,7 +154,8 @@ class Snapshot:
     def load(self, name: str, settings: Entry, store: Store, buckets: range) -> None:
         """Put the rows of ``buckets`` into an empty store, with its step and batch.
 
-        Every file is checked before the first row is restored.
+        Every local file is checked before the first row is restored, every other one before its
+        rows are: after an error the store is of no use.
         """
         parts = self.parts_of(name, settings)
         for snapshot in self.chain():
@@ -227,7 +176,10 @@ class Snapshot:
             raise self._missing("tensor", name, self.tensors)
         entry = self.tensors[name]
         self._compare(f"tensor '{name}'", entry["settings"], settings)
-        arrays = read_tensors(check_seal(self.path, entry["file"]))
+        if isinstance(self.path, Path):
+            check_seal(self.path, entry["file"])
+        with opened(self.path, entry["file"]) as file:
+            arrays = read_tensors(file)
         return arrays["values"], arrays["state"], entry["step"], entry["settings"]
 
     def verify(self) -> None:
@@ -237,17 +189,34 @@ class Snapshot:
 
     def verify_own(self) -> None:
         """Look at every file of this snapshot, and at none of its bases'."""
+        for folder, sealed in self._sealed():
+            check_seal(self.path / folder if folder else self.path, sealed)
+
+    def verify_sizes(self) -> None:
+        """Whether every file of this snapshot is there with its bytes; of use at a URL, where
+        reading all of them takes long."""
+        assert isinstance(self.path, Url)
+        found = self.path.files()
+        for folder, sealed in self._sealed():
+            name = f"{folder}/{sealed_name(sealed)}" if folder else sealed_name(sealed)
+            check_bytes(self.path / name, found.get(name), sealed)
+
+    def _sealed(self) -> Iterator[tuple[str, Entry]]:
+        """Every file, with the folder in this one that it is in."""
         for name, parts in self.tables.items():
             for part in parts:
                 for sealed in [*part["files"], *([part["extra"]] if part["extra"] else [])]:
-                    check_seal(self.path / name, sealed)
+                    yield name, sealed
         for entry in self.tensors.values():
-            check_seal(self.path, entry["file"])
+            yield "", entry["file"]
 
     @property
     def rows(self) -> int:
         """How many it holds itself, without its bases."""
         return sum(part["rows"] for parts in self.tables.values() for part in parts)
+
+    def as_base(self) -> Base:
+        return Base(self.path, self.identity)
 
     def chain(self) -> list[Snapshot]:
         """From the first base to this one."""
@@ -273,6 +242,8 @@ class Snapshot:
                 )
 
     def _check(self, name: str, settings: Entry, buckets: range) -> None:
+        if isinstance(self.path, Url):
+            return  # a copy is checked when it is fetched
         for part in self.parts_of(name, settings):
             if _overlap(part["buckets"], buckets):
                 needed = [f for f in part["files"] if _overlap(f["buckets"], buckets)]
@@ -294,11 +265,11 @@ class Snapshot:
     def _restore_file(
         self, name: str, settings: Entry, sealed: Entry, store: Store, buckets: range
     ) -> None:
-        path = sealed_path(self.path / name, sealed)
-        for block in read_rows(path, range(*sealed["buckets"]), buckets):
-            shape = (len(block["ids"]), settings["state_width"])
-            block.setdefault("state", np.empty(shape, np.float32))
-            store.restore(*(block[column] for column in COLUMNS))
+        with opened(self.path / name, sealed) as path:
+            for block in read_rows(path, range(*sealed["buckets"]), buckets):
+                shape = (len(block["ids"]), settings["state_width"])
+                block.setdefault("state", np.empty(shape, np.float32))
+                store.restore(*(block[column] for column in COLUMNS))
 
     def _pending(
         self, name: str, parts: Iterable[Entry], buckets: range
@@ -313,19 +284,37 @@ class Snapshot:
     def _extra(self, name: str, part: Entry) -> dict[str, npt.NDArray[Any]]:
         if part["extra"] is None:
             return {}
-        return read_tensors(sealed_path(self.path / name, part["extra"]))
+        with opened(self.path / name, part["extra"]) as path:
+            return read_tensors(path)
 
 
-def open_snapshot(path: str | os.PathLike[str]) -> Snapshot:
-    """The snapshot at a path and its bases."""
-    folder = Path(path)
-    body = read_manifest(folder)
+def open_snapshot(path: Where, *, anew: bool = False) -> Snapshot:
+    """The snapshot at a path or URL, and its bases. What a URL has said once is not asked for again
+    unless ``anew``: what is there never changes."""
+    folder = place(path)
+    body = _manifest_of(folder, anew)
     base = None
     if body["base"] is not None:
-        base = open_snapshot(folder.parent / body["base"]["path"])
+        base = open_snapshot(folder.parent / body["base"]["path"], anew=anew)
         if base.identity != body["base"]["id"]:
             raise SnapshotError(base.path, f"is not the base that {folder} was made from")
     return Snapshot(folder, body["id"], base, body["tables"], body["tensors"])
+
+
+_MOST_KNOWN = 256
+_known: dict[Url, Entry] = {}
+
+
+def _manifest_of(folder: Place, anew: bool) -> Entry:
+    if isinstance(folder, Path):
+        return read_manifest(folder)
+    found = None if anew else _known.get(folder)
+    if found is None:
+        found = read_manifest(folder)
+        while len(_known) >= _MOST_KNOWN:
+            _known.pop(next(iter(_known)))
+        _known[folder] = found
+    return found
 
 
 def _overlap(pair: list[int], buckets: range) -> bool:

@@ -15,9 +15,10 @@ from heterps.errors import InputError, NotCommittedError, SnapshotError, StoreEr
 from heterps.ps import _native
 from heterps.ps.arrays import ids_of, out_of, rows_of
 from heterps.ps.initial import INITIALIZERS, Initializer, Uniform
+from heterps.ps.parts import write_table
 from heterps.ps.rules import Rule, make_rule
 from heterps.ps.sharding import buckets_of
-from heterps.ps.snapshots import Partial, Snapshot, open_snapshot, write_table
+from heterps.ps.snapshots import Base, Partial, Where, open_snapshot
 
 StrPath = str | os.PathLike[str]
 _MOST = 2**32 - 1
@@ -176,9 +177,10 @@ class SparseTable:
         with self._failures():
             return dict(self._store.stats())
 
-    def save(self, path: StrPath, delta_of: StrPath | None = None) -> None:
-        """Write a snapshot; with ``delta_of`` only what changed since that one, the last."""
-        base = None if delta_of is None else open_snapshot(delta_of)
+    def save(self, path: Where, delta_of: Where | None = None) -> None:
+        """Write a snapshot, to a path or a URL; with ``delta_of`` only what changed since that one,
+        the last."""
+        base = None if delta_of is None else open_snapshot(delta_of).as_base()
         with Partial(path) as partial:
             part = self.save_part(partial.folder, delta_of=base)
             identity = None
@@ -189,11 +191,11 @@ class SparseTable:
 
     def save_part(
         self,
-        folder: StrPath,
+        folder: Where,
         name: str = _NAME,
         shard: int = 0,
         shards: int = 1,
-        delta_of: Snapshot | None = None,
+        delta_of: Base | None = None,
     ) -> dict[str, Any]:
         """Write this shard's rows into a snapshot that others write to as well.
 
@@ -211,7 +213,7 @@ class SparseTable:
             self.conclude_save(None)
             raise
 
-    def begin_save(self, delta_of: Snapshot | None = None) -> None:
+    def begin_save(self, delta_of: Base | None = None) -> None:
         """Holds on to the rows as they are now, for ``save_part`` to write: what is about to change
         is copied first. Returns at once."""
         if not self._saving.acquire(blocking=False):
@@ -239,7 +241,7 @@ class SparseTable:
                 self._last = (identity, int(capture.step))
         self._saving.release()
 
-    def load(self, path: StrPath, shard: int = 0, shards: int = 1, name: str = _NAME) -> None:
+    def load(self, path: Where, shard: int = 0, shards: int = 1, name: str = _NAME) -> None:
         """Fill this table, which must be new, with its shard's share of a snapshot."""
         buckets = buckets_of(shard, shards)
         if len(self) or self.step:
@@ -270,7 +272,7 @@ class SparseTable:
         if not self._store.wait(_whole("batch", batch), -1 if timeout_s is None else timeout_s):
             raise NotCommittedError(batch, self.committed, timeout_s or 0)
 
-    def _since(self, base: Snapshot | None) -> int:
+    def _since(self, base: Base | None) -> int:
         if base is None:
             return -1
         if self._last is None or self._last[0] != base.identity:

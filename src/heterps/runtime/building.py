@@ -123,11 +123,11 @@ def build_replica(
         stale=layout.staleness > 0 and own.after is not None,
     )
     tables = {name: client.table(name) for name in chain.tables}
-    announced = announcements(job, layout, whole.tables)
+    announced = announcements(job, lambda: replica.layout, whole.tables)
     lookups = Lookups(chain, tables, announced, like, clip=job.clip.row)
     inputs = Inputs(lookups, wake, layout.staleness)
     counts = lambda: counts_for(task, job.validation.k)  # noqa: E731
-    return Replica(
+    replica = Replica(
         layout,
         place,
         stage,
@@ -139,6 +139,7 @@ def build_replica(
         Emulation.of(unit),
         _exchanged_bytes(job, chain, own.units),
     )
+    return replica
 
 
 def _exchanged_bytes(job: Job, chain: Chain, replicas: int) -> float:
@@ -147,17 +148,17 @@ def _exchanged_bytes(job: Job, chain: Chain, replicas: int) -> float:
 
 
 def announcements(
-    job: Job, layout: Layout, dims: Mapping[str, int]
+    job: Job, current: Callable[[], Layout], dims: Mapping[str, int]
 ) -> Callable[[str, int], Announced]:
-    """What each table is told of a batch."""
+    """What each table is told of a batch, by the layout of that time."""
     entries = job.tables_of(dims)
 
     def announced(table: str, batch: int) -> Announced:
         entry, lr = entries[table], None
         if entry.scheduled and job.optimizer.schedule != ScheduleSpec():
             own = make_rule(entry.rule).lr if entry.lr is None else entry.lr
-            lr = own * learning_rate_factor(job.optimizer.schedule, batch, layout.batches)
-        return Announced(layout.parts(batch)[table], lr)
+            lr = own * learning_rate_factor(job.optimizer.schedule, batch, current().batches)
+        return Announced(current().parts(batch)[table], lr)
 
     return announced
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgpack
@@ -69,7 +69,8 @@ class Desk:
 
 class Line:
     """A worker's side. A thread of its own keeps it: it says now and then that the worker lives,
-    with a count of what it has done, and takes in commands, setting ``wake`` for each.
+    with a count of what it has done, and takes in commands, setting ``wake`` for each. While the
+    worker ``waits`` for others than those of its run, it does what it can.
     """
 
     def __init__(
@@ -81,10 +82,12 @@ class Line:
         *,
         encrypt: bool = False,
         wake: Wake,
+        waits: Callable[[], bool] = lambda: False,
     ) -> None:
         self.commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.progress = 0  # grows with everything that the worker does
         self._wake = wake
+        self._waits = waits
         self._outgoing: queue.SimpleQueue[dict[str, Tensor]] = queue.SimpleQueue()
         self._own_wake = Wake()
         self._ending = False
@@ -136,6 +139,7 @@ class Line:
                 if time.monotonic() >= beat_at:
                     beat_at = time.monotonic() + BEAT_S
                     sent += 1
+                    self.progress += self._waits()
                     said = _packed("beat", {"progress": self.progress}, None)
                     self._mesh.send_forward(0, sent, said)
                 for arrived in self._mesh.receive(BEAT_S / 2):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Self, TypeVar
 
+import torch
 from torch import Tensor
 
 from heterps.errors import HeterPSError, InputError, ProcessError, WorkerLostError
@@ -20,6 +23,7 @@ from heterps.runtime.channel.wake import Wake
 from heterps.runtime.code import read_code
 from heterps.runtime.control import Desk, Message
 from heterps.runtime.engines.base import Engine
+from heterps.runtime.layout import Layout
 from heterps.runtime.prepare import Setup
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.saved_model import TABLES, save_dense
@@ -64,6 +68,11 @@ class Coordinator:
         self._desk = Desk(folder.key, generation, encrypt=self._encrypt, wake=self._wake)
         self._closing = ExitStack()
         self.noticed_at: float | None = None  # that something has failed, by the clock on the wall
+
+    @property
+    def layout(self) -> Layout:
+        """What is trained on changes with each arrival where data are followed."""
+        return self._layout
 
     @property
     def names(self) -> list[str]:
@@ -156,6 +165,15 @@ class Coordinator:
                 answers.append(message)
         self._look_after()
         return answers
+
+    def follow(self, layout: Layout, files: Sequence[str]) -> None:
+        """Tells everyone what is trained on from now on."""
+        self._layout = layout
+        about = {"plan": asdict(layout.train), "batches": layout.batches}
+        text = json.dumps(list(files)).encode()  # of any length, so not in the fields
+        names = {"files": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+        for worker in range(len(self._watch.workers)):
+            self._tell(worker, "follow", about, names)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Gives every worker the weights of its layers, and the optimizer's state of each."""

@@ -18,10 +18,8 @@ from heterps.data.dataset import Dataset
 from heterps.data.lane_plan import LanePlan
 from heterps.data.lanes import Lanes
 from heterps.data.prefetch import Prefetch
-from heterps.data.publish import is_url
 from heterps.data.reader import LaneReader
 from heterps.data.source import find_files
-from heterps.data.storage import Storage
 from heterps.data.synthetic import SUMMARY
 from heterps.data.writing import Progress, aside, nothing, parquet_writer
 from heterps.errors import InputError
@@ -31,6 +29,8 @@ from heterps.models.batch import PREDICTION
 from heterps.models.predictor import Predictor
 from heterps.models.sampled import RANK
 from heterps.runtime.metrics import Counts, counts_for
+from heterps.storage.access import Storage
+from heterps.storage.publish import is_url
 
 _SAMPLES = 4096  # at once
 FORMATS = (".parquet", ".csv")

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from heterps.errors import ServerError, SnapshotError
+from heterps.errors import HeterPSError, ServerError, SnapshotError
 from heterps.events import EventLog
 from heterps.runtime.building import validation_batches
 from heterps.runtime.coordinator import Coordinator
@@ -27,6 +27,7 @@ from heterps.runtime.snapshot import RECENT, RunSnapshot
 from heterps.runtime.snapshot_taker import SnapshotTaker
 from heterps.runtime.standing import Standing
 from heterps.runtime.stop import Stop, StoppedError
+from heterps.runtime.stream import LOOK_EVERY_S, Stream, Stretch
 from heterps.runtime.warm_start import read_warm_start
 
 _AHEAD_S = 2.0  # how much work the workers know of
@@ -36,6 +37,14 @@ _COMMIT_S = 60.0
 
 Report = Callable[[Status], None]
 Notice = Callable[[str], None]  # a line that the person should see
+
+
+class DamagedStartError(HeterPSError):
+    """The snapshot that a generation was to begin with turned out to be damaged."""
+
+    def __init__(self, cause: SnapshotError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 class Generation:
@@ -84,6 +93,8 @@ class Generation:
         self.snapshots = SnapshotTaker(
             setup, folder.path, self._coordinator, self._snapshot_said, start
         )
+        self._stream = _stream_of(setup, folder, start)
+        self._taken: int | None = None  # the step of the last snapshot
         self._reported_at = 0.0
         names = self._coordinator.names
         drifted = elastic.drifted if elastic is not None else lambda: None
@@ -110,6 +121,11 @@ class Generation:
             self.snapshots.abandon()
 
     @property
+    def saved_step(self) -> int:
+        """Of the snapshot that it would go on from."""
+        return self.snapshots.last_written or (self._start.step if self._start else 0)
+
+    @property
     def noticed_at(self) -> float:
         """When its failure was noticed; its processes have been ended since."""
         return self._coordinator.noticed_at or time.time()
@@ -123,8 +139,11 @@ class Generation:
         coordinator, start = self._coordinator, self._start
         client, tables = coordinator.client, list(self._setup.chain.tables)
         if start is not None:
-            coordinator.while_watching(lambda: client.load(start.tables))
-            state = start.state()
+            try:
+                coordinator.while_watching(lambda: client.load(start.tables))
+                state = start.state()
+            except SnapshotError as error:
+                raise DamagedStartError(error) from error
             self.progress.go_on_from(state.pop(RECENT, None))
             coordinator.load(state)
             return
@@ -141,26 +160,72 @@ class Generation:
 
     def _train(self) -> None:
         self.snapshots.begin()
-        while True:
+        while self._has_work():
             end = self._boundary(self.standing.step)
             self.standing.step = reached = self._segment(self.standing.step, end)
             self.standing.samples = self.progress.samples
             self.standing.seconds = self.progress.seconds
-            due = reached in (self._next_validation(reached - 1), self._layout.batches)
-            if self._layout.validation is not None and due:
+            if self._layout.validation is not None and self._validation_is_due(reached):
                 self._validate()
-            if reached == self._layout.batches or self.standing.stopped_early:
+            if self.standing.stopped_early or self._is_last(reached):
                 return
-            if self._stop.asked:
-                self._take_snapshot()
-                self.snapshots.finish()
-                raise StoppedError
-            if self._units_are_lost or self.snapshots.due(reached):
-                self._take_snapshot()
-                self._replan_if_it_pays()
+            self._between_segments(due=self.snapshots.due(reached))
+
+    def _is_last(self, reached: int) -> bool:
+        """Of a folder that is followed, nobody knows."""
+        return self._stream is None and reached == self._layout.batches
+
+    def _between_segments(self, *, due: bool) -> None:
+        if self._stop.asked:
+            self._take_snapshot()
+            self.snapshots.finish()
+            raise StoppedError
+        if self._units_are_lost or due:
+            self._take_snapshot()
+            self._replan_if_it_pays()
+
+    def _has_work(self) -> bool:
+        """Whether there is another batch; waits for what is to arrive."""
+        stream, step = self._stream, self.standing.step
+        if stream is None or step < self._layout.batches:
+            return True
+        waits = False
+        while True:
+            found = self._coordinator.while_watching(lambda: stream.at(step))
+            if found is not None:
+                self._begin(found)
+                return True
+            if stream.ended:
+                return False
+            if not waits:
+                self._events.write("waiting", step=step)
+            waits = True
+            self._wait()
+
+    def _begin(self, stretch: Stretch) -> None:
+        """With another arrival."""
+        self._layout = replace(self._layout, train=stretch.plan, batches=stretch.end)
+        self.progress.layout = self._layout
+        arrival = stretch.arrival
+        about = {"arrival": arrival.number, "files": len(arrival.names), "samples": arrival.samples}
+        self._events.write("arrival", step=self.standing.step, **about)
+        self._coordinator.follow(self._layout, arrival.names)
+
+    def _wait(self) -> None:
+        """A moment, for something to arrive."""
+        until = time.monotonic() + LOOK_EVERY_S
+        while time.monotonic() < until and not self._stop.asked:
+            self._coordinator.receive(0.1)
+        self._look_for_stop()
+        if self._elastic is not None:
+            self._elastic.look()
+        self.snapshots.hear()
+        self._between_segments(due=self.snapshots.late and self._taken != self.standing.step)
 
     def _take_snapshot(self) -> None:
-        self.snapshots.take(self.standing, {RECENT: self.progress.recent()})
+        self._taken = step = self.standing.step
+        arrivals = {"arrivals": self._stream.documents(step)} if self._stream else None
+        self.snapshots.take(self.standing, {RECENT: self.progress.recent()}, arrivals)
 
     @property
     def _units_are_lost(self) -> bool:
@@ -179,8 +244,7 @@ class Generation:
             raise found.error
         proposal = found.proposal
         assert proposal is not None
-        left = self._layout.epochs * self._layout.train.samples - self.standing.samples
-        estimate = found.estimate(left, self._started_s)
+        estimate = found.estimate(self._samples_left(), self._started_s)
         pays = estimate is None or estimate.pays
         about = {"limits": dict(proposal.limits), "reason": proposal.reason, **figures(estimate)}
         if not proposal.urgent and not pays:
@@ -190,6 +254,14 @@ class Generation:
         elif proposal.urgent or self.snapshots.last_written == step:
             raise ReplanError(proposal, estimate)
 
+    def _samples_left(self) -> float:
+        """Of a folder that is followed: if what arrives is as large as the last."""
+        epochs, plan = self._layout.epochs, self._layout.train
+        if self._stream is not None:
+            epochs = self._setup.job.workload.epochs
+            return max(0.0, epochs - plan.epoch) * plan.samples
+        return epochs * plan.samples - self.standing.samples
+
     def _boundary(self, first: int) -> int:
         """Where the next segment ends, unless it is cut short."""
         every = self._setup.job.snapshot.every
@@ -197,8 +269,11 @@ class Generation:
         return min([*ends, *([(first // every + 1) * every] if every else [])])
 
     def _next_validation(self, first: int) -> int:
-        every = self._setup.job.validation.every or self._layout.train.batches_per_epoch
-        return (first // every + 1) * every
+        every = self._setup.job.validation.every
+        return (first // every + 1) * every if every else self._layout.train.epoch_end(first)
+
+    def _validation_is_due(self, reached: int) -> bool:
+        return reached == self._next_validation(reached - 1) or self._is_last(reached)
 
     def _segment(self, first: int, end: int) -> int:
         """Trains batches up to ``end``, or to where it was cut short, which it gives. Workers are
@@ -294,7 +369,7 @@ class Generation:
         standing.worse += 1
         patience = self._setup.job.validation.patience
         early = patience is not None and standing.worse >= patience
-        standing.stopped_early = early and standing.step < self._layout.batches
+        standing.stopped_early = early and not self._is_last(standing.step)
         return False
 
     def _snapshot_said(self, about: Mapping[str, Any]) -> None:
@@ -315,6 +390,11 @@ class Generation:
         self._events.write("progress", **asdict(status), first=first, losses=losses, stages=stages)
         self._report(status)
         self._findings.look()
+
+
+def _stream_of(setup: Setup, folder: RunFolder, start: RunSnapshot | None) -> Stream | None:
+    follows = setup.job.data is not None and setup.job.data.follow is not None
+    return Stream(folder.path, setup.job, setup.layout.train, start) if follows else None
 
 
 def _text(estimate: Estimate | None) -> str:

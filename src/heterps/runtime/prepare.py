@@ -123,6 +123,9 @@ def _lane_plan(job: Job, samples: int, given: int | None) -> LanePlan:
 
 
 def _batches(job: Job, plan: LanePlan) -> int:
+    assert job.data is not None
+    if job.data.follow is not None:
+        return 0  # until something has arrived
     batches = math.ceil(job.workload.epochs * plan.batches_per_epoch)
     if batches < 1:
         raise InputError("workload.epochs", "expected more than 0, so that there is a batch")
@@ -196,6 +199,11 @@ def _check(job: Job, stages: Sequence[StageLayout]) -> None:
     for stage in stages if job.engine == "local" else ():
         check_device(types[stage.type])
     _check_units(job, stages)
+    schedule = job.optimizer.schedule
+    follows = job.data is not None and job.data.follow is not None
+    if follows and schedule.kind != "constant" and schedule.total is None:
+        problem = "is missing: of data that arrive later nobody knows the last batch"
+        raise InputError("optimizer.schedule.total", problem)
     if job.dense_sync == "server" and job.optimizer.name not in _SERVER_OPTIMIZERS:
         known = ", ".join(_SERVER_OPTIMIZERS)
         problem = f"the parameter servers, which dense_sync names, have no {job.optimizer.name}"

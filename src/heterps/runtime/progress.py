@@ -93,7 +93,7 @@ class Progress:
         seconds: float = 0.0,
     ) -> None:
         """``first`` is the batch it begins with, after so many samples and seconds."""
-        self._layout = layout
+        self.layout = layout
         self._clock = clock
         self._dollars_per_s = dollars_per_hour / 3600
         self._waiting: dict[int, dict[int, float]] = {}  # losses by batch and micro-batch
@@ -123,7 +123,7 @@ class Progress:
         if "counts" in fields:
             self._recent.add(unpack_counts(fields["counts"]))
         for number, loss in fields["losses"]:
-            batch = self._layout.train.batch_of(number)
+            batch = self.layout.train.batch_of(number)
             self._waiting.setdefault(batch, {})[number] = loss
         self._finish_batches()
 
@@ -154,7 +154,7 @@ class Progress:
 
     def work_of(self, stage: int) -> dict[int, Work]:
         """What the workers of a stage have done, and the time they computed for it."""
-        places = enumerate(self._layout.workers)
+        places = enumerate(self.layout.workers)
         workers = [n for n, place in places if place[0] == stage and n in self._meters]
         return {n: Work(self._samples[n], _computed_s(self._meters[n])) for n in workers}
 
@@ -173,7 +173,7 @@ class Progress:
 
     @property
     def batches_per_s(self) -> float:
-        size = self._layout.train.micro_batch_size * self._layout.train.micro_batches
+        size = self.layout.train.micro_batch_size * self.layout.train.micro_batches
         return self.samples_per_s / size
 
     def take_losses(self) -> tuple[int, list[float]]:
@@ -199,15 +199,15 @@ class Progress:
     @property
     def warm(self) -> bool:
         """Whether all workers have done their first batches, and some since."""
-        workers = len(self._layout.workers)
+        workers = len(self.layout.workers)
         return len(self._warm) == workers and self._warm != self._meters
 
     def _workers(self) -> list[list[int]]:
         """The numbers of the workers of each stage."""
-        places = list(enumerate(self._layout.workers))
+        places = list(enumerate(self.layout.workers))
         return [
             [n for n, place in places if place[0] == stage]
-            for stage in range(len(self._layout.stages))
+            for stage in range(len(self.layout.stages))
         ]
 
     @property
@@ -223,7 +223,7 @@ class Progress:
                 staleness[batches] = staleness.get(batches, 0) + count
         return Status(
             self.step,
-            self._layout.batches,
+            self.layout.batches,
             self.samples,
             self.samples_per_s,
             self.loss,
@@ -236,7 +236,7 @@ class Progress:
 
     def _finish_batches(self) -> None:
         """Counts batches whose every micro-batch has gone through the last stage."""
-        plan, before = self._layout.train, self.samples
+        plan, before = self.layout.train, self.samples
         while (found := self._waiting.get(self.step)) is not None:
             numbers = micro_batches_of(plan, self.step)
             if len(found) < len(numbers):

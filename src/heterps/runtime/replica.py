@@ -54,7 +54,7 @@ class Replica:
         self.meter = Meter()
         self.losses: list[tuple[int, float]] = []  # of micro-batches, since they were last taken
         self.samples = 0
-        self._layout = layout
+        self.layout = layout
         self._routing = layout.routing
         self._stage, self._replica = place
         self._last = self._stage == self._routing.stages - 1
@@ -75,8 +75,8 @@ class Replica:
 
     def train(self, first: int, reader: Prefetch | None, orders: Orders) -> None:
         """From batch ``first`` to the end of the segment, which may move while it runs."""
-        plan = self._layout.train
-        staleness = self._layout.staleness
+        plan = self.layout.train
+        staleness = self.layout.staleness
         beside = staleness > 0 and self.stage.beside
         program = self._program(plan, first, orders.segment().end, staleness, beside=beside)
 
@@ -99,7 +99,7 @@ class Replica:
     def validate(self, reader: Prefetch | None, orders: Orders) -> Counts:
         """Every micro-batch of the validation set forward, and an empty answer back: what is under
         way stays bounded in the same way."""
-        plan = self._layout.validation
+        plan = self.layout.validation
         assert plan is not None
         counts = self._new_counts()
         end = orders.segment().end
@@ -256,7 +256,7 @@ class Replica:
         return {name: tensor.to(self._like.device) for name, tensor in tensors.items()}
 
     def _forward(self, number: int) -> None:
-        plan = self._layout.train
+        plan = self.layout.train
         arrived, asked = self._inputs.take(number)
         with self._working(FORWARD_S):
             made = self.stage.forward(micro_batch(plan, number), self._here(arrived), asked)
@@ -275,7 +275,7 @@ class Replica:
         for gradients in rows:
             size = gradients.ids.nbytes + gradients.values.nbytes
             self._leave(size, partial(self._lookups.give, gradients))
-        span = self._layout.train.span_of(number)
+        span = self.layout.train.span_of(number)
         self.samples += span.stop - span.start
 
     def _commit(self, batch: int) -> None:
@@ -314,7 +314,7 @@ class Replica:
 
     def _exact_names(self) -> tuple[str, ...]:
         """What carries no gradient is no activation: it keeps its precision."""
-        after = self._layout.stages[self._stage].after
+        after = self.layout.stages[self._stage].after
         return tuple(n for n in after.names if n not in after.gradients) if after else ()
 
 

@@ -37,13 +37,18 @@ def resumed(
         if (folder.path / METRICS).exists() and not changes:
             problem = "has ended; to train on, say more, such as --set workload.epochs=2"
             raise InputError(str(path), problem)
-        start = Snapshots(folder.path).newest(warn)
+        snapshots = Snapshots.of(folder.path, folder.job)
+        start = snapshots.newest(warn)
         job = load_job(folder.path / JOB, changes)
+        later = Snapshots.of(folder.path, job)
+        if later.folder != snapshots.folder:
+            later.claim()
         if plan is not None:
             job = job.model_copy(update={"plan": dict(plan)})
         lanes = int(start.about["lanes"]) if start else None
         setup = prepare(job, plan, lanes=lanes)
-        if start is not None and start.step >= setup.layout.batches:
+        follows = job.data is not None and job.data.follow is not None
+        if start is not None and not follows and start.step >= setup.layout.batches:
             problem = f"its snapshot is past the end: step {start.step} of {setup.layout.batches}"
             raise InputError(str(path), problem)
         if plan is not None or changes:

@@ -33,7 +33,8 @@ from heterps.events import EventLog, finite
 from heterps.job.load import load_job, read_document
 from heterps.job.spec import Job
 from heterps.runtime import saved_model
-from heterps.wire.keys import create_key, read_key
+from heterps.runtime.snapshot import Snapshots
+from heterps.wire.keys import KEY_FILE, create_key, read_key
 
 JOB, PLAN, PROFILE, VERSIONS = "job.yaml", "plan.json", "profile.json", "versions.json"
 EVENTS, METRICS, LOCK, LOGS, CODE = "events.jsonl", "metrics.json", "lock", "logs", "code"
@@ -63,6 +64,7 @@ class RunFolder:
         """
         run = cls(_new_path(job) if path is None else Path(path))
         run._make()
+        Snapshots.of(run.path, job).claim()
         run._lock = _locked(run.path)
         profile = profile or job.profile
         documents = {PLAN: plan, PROFILE: profile, VERSIONS: versions or installed_versions()}
@@ -119,9 +121,13 @@ class RunFolder:
         return number
 
     def lock(self) -> None:
-        """Claim the run for this process. Raises InputError while another one coordinates it."""
+        """Claim the run for this process. Raises InputError while another one coordinates it. A
+        folder that holds a job alone, as on another machine, gets what it lacks."""
         if self._lock is None:
             self._lock = _locked(self.path)
+            self.logs.mkdir(exist_ok=True)
+            if not (self.path / KEY_FILE).exists():
+                create_key(self.path)
 
     def close(self) -> None:
         """Give the lock back; the end of the process does so too."""
@@ -181,6 +187,8 @@ class RunFolder:
             document.pop(part, None)
             if (self.path / name).exists():
                 document[part] = name
+        if job.snapshot.to is not None:  # so that a copy of this folder finds them
+            document["snapshot"]["name"] = job.snapshot.name or self.path.absolute().name
         file = document.get("model", {}).get("file")
         if isinstance(file, str):
             document["model"]["file"] = self._copied(Path(file))

@@ -7,12 +7,14 @@ RUN/snapshots/step-00001200/
                         changed since the snapshot before
     manifest.json       step, lanes, metrics of validations, sizes and checksums; written last
 ```
+
+Or at a URL, which ``snapshot.to`` of the job names.
 """
 
 from __future__ import annotations
 
+import json
 import queue
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,14 +23,17 @@ from typing import Any
 
 from torch import Tensor
 
-from heterps.errors import HeterPSError, SnapshotError
+from heterps.errors import HeterPSError, InputError, SnapshotError
+from heterps.job.spec import Job
 from heterps.ps.snapshots import Snapshot as TablesSnapshot
 from heterps.ps.snapshots import open_snapshot
-from heterps.runtime.saved_model import TABLES, load_dense, read_manifest, save_dense, saving
+from heterps.runtime.saved_model import TABLES, load_dense, read_manifest
+from heterps.runtime.shelves import SaveTables, make_shelf, step_of
+from heterps.storage.places import Place, Url, place
 
 SNAPSHOTS = "snapshots"
 RECENT = "progress/recent"  # among the weights: what progressive metrics are made of
-_PREFIX = "step-"
+_CLAIM = "run.json"  # the first file of a run at a URL, which shows that it can be written
 MOST_DELTAS = 24
 DELTA_ROWS = 4  # times those of their base: what a run that goes on may have to read
 
@@ -37,7 +42,7 @@ DELTA_ROWS = 4  # times those of their base: what a run that goes on may have to
 class RunSnapshot:
     """A whole one. ``about`` is what the coordinator needs to go on."""
 
-    path: Path
+    path: Place
     about: Mapping[str, Any]
 
     @property
@@ -46,38 +51,70 @@ class RunSnapshot:
         return int(self.about["step"])
 
     @property
-    def tables(self) -> Path:
+    def tables(self) -> Place:
         return self.path / TABLES
 
     def state(self) -> dict[str, Tensor]:
         return load_dense(self.path)
 
 
+def snapshots_folder(run: Path, job: Job) -> Place:
+    """Where the snapshots of a run go. Raises InputError for a URL that names no folder."""
+    own = job.snapshot
+    if own.to is None:
+        return run / SNAPSHOTS
+    options = job.data.storage if job.data is not None else {}
+    name = own.name or run.absolute().name
+    return place(job.path(own.to), options, own.patience_s) / name
+
+
 class Snapshots:
     """Those of one run; the last ``keep`` are kept."""
 
-    def __init__(self, run: Path, keep: int = 3) -> None:
-        self.folder = run / SNAPSHOTS
+    def __init__(self, run: Path, keep: int = 3, folder: Place | None = None) -> None:
+        self.folder = folder or run / SNAPSHOTS
+        self._run = run
         self._keep = keep
+        self._shelf = make_shelf(self.folder)
 
-    def paths(self) -> list[Path]:
-        """The newest first, whole or not."""
-        return sorted(self.folder.glob(f"{_PREFIX}*[0-9]"), reverse=True)
+    @classmethod
+    def of(cls, run: Path, job: Job) -> Snapshots:
+        return cls(run, job.snapshot.keep, snapshots_folder(run, job))
+
+    @property
+    def are_remote(self) -> bool:
+        return isinstance(self.folder, Url)
+
+    def paths(self) -> list[Any]:
+        """Their places, the newest first, whole or not."""
+        return self._shelf.places()
 
     @property
     def last_step(self) -> int | None:
         """Of the newest, whole or not."""
-        return next((_step_of(path) for path in self.paths()), None)
+        return next((step_of(path) for path in self.paths()), None)
 
-    def newest(self, said: Callable[[str], None] = lambda line: None) -> RunSnapshot | None:
-        """The newest that can be loaded; ``said`` gets a line for each damage on the way."""
-        check, problems = Check(), dict[str, None]()
+    def claim(self) -> None:
+        """For a new run. Raises InputError if another one's are here, or nothing can be written."""
+        if self.paths():
+            problem = f"{self.folder} holds snapshots of another run"
+            raise InputError("snapshot.to", f"{problem}: name the run otherwise, or snapshot.name")
+        if isinstance(self.folder, Url):
+            (self.folder / _CLAIM).write_text(json.dumps({"run": str(self._run.absolute())}))
+
+    def newest(
+        self, said: Callable[[str], None] = lambda line: None, *, thorough: bool = False
+    ) -> RunSnapshot | None:
+        """The newest that can be loaded; ``said`` gets a line for each damage on the way. At a URL
+        the contents of tables are not read for that, since servers check what they load, unless
+        it is to be ``thorough``."""
+        check, problems = Check(thorough=thorough), dict[str, None]()
         found = None
         for path in self.paths():
             try:
                 found = check(path)
                 break
-            except HeterPSError as error:
+            except SnapshotError as error:
                 problems[str(error)] = None
         instead = f"going on from {found.path.name}" if found else "there is none before it"
         for problem in problems:
@@ -88,106 +125,113 @@ class Snapshots:
         """Those that a run does not go on from, though they are newer: damaged ones. They would be
         in the way of what it writes, and are kept under another name."""
         for path in self.paths():
-            if _step_of(path) > step:
-                aside = path.with_name(f"{path.name}.damaged")
-                shutil.rmtree(aside, ignore_errors=True)
-                path.rename(aside)
+            if step_of(path) > step:
+                self._shelf.set_aside(path)
 
     def write(
         self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], tables: SaveTables
-    ) -> Path:
-        """Publishes a snapshot once it is whole, and lets go of the oldest."""
-        path = self.folder / f"{_PREFIX}{step:08d}"
-        with saving(path, {**about, "step": step}) as folder:
-            save_dense(folder, state)
-            tables(folder / TABLES)
-        self._let_go()
+    ) -> Any:
+        """Publishes a snapshot once it is whole, and lets go of the oldest; its place."""
+        path = self._shelf.write(step, state, {**about, "step": step}, tables)
+        self._let_go(path)
         return path
 
-    def _let_go(self) -> None:
+    def _let_go(self, last: Place) -> None:
         """Of the oldest, but not of the bases of those that are kept. When these have one base
         between them, the newest that has another is kept too, in case it is damaged."""
-        paths = self.paths()
         try:
+            there = self.paths()
+            paths = [path for path in there if _counts(path, last)]
             chains = {path: _chain(path) for path in paths}
-        except SnapshotError:
+        except (SnapshotError, InputError):
             return  # a damaged one does not say what it needs
         kept = paths[: self._keep]
         firsts = {chains[path][0] for path in kept}
         if len(kept) > 1 and len(firsts) == 1:
             kept += [path for path in paths if chains[path][0] not in firsts][:1]
         needed = {held for path in kept for held in chains[path]}
-        for path in paths:
-            if path.resolve() not in needed:
-                shutil.rmtree(path, ignore_errors=True)
+        for path in there:
+            if _real(path) not in needed:
+                self._shelf.remove(path)
+        if self.are_remote:
+            self.sweep()  # a server may have gone on writing to one that was given up
 
     def sweep(self) -> None:
         """Removes what was being written when its writer was killed."""
-        for partial in self.folder.glob(f"{_PREFIX}*.partial-*"):
-            shutil.rmtree(partial, ignore_errors=True)
+        self._shelf.sweep()
+
+    def size_bytes(self, path: Place) -> int:
+        return self._shelf.size_bytes(path)
 
 
-def _step_of(path: Path) -> int:
-    return int(path.name.removeprefix(_PREFIX))
+def _counts(path: Place, last: Place) -> bool:
+    """Whether it is not one of the step of the last, written before: a URL has both."""
+    return path == last or step_of(path) != step_of(last)
 
 
-SaveTables = Callable[[Path], None]
+def _real(path: Place) -> Place:
+    return path.resolve() if isinstance(path, Path) else path
 
 
-def _chain(path: Path) -> list[Path]:
+def _chain(path: Place) -> list[Place]:
     """The snapshots that one consists of, from its first base on."""
-    return [held.path.resolve().parent for held in open_snapshot(path / TABLES).chain()]
+    return [_real(held.path).parent for held in open_snapshot(path / TABLES).chain()]
 
 
-def next_base(tables: Path) -> Path | None:
+def next_base(tables: Place) -> Place | None:
     """What the snapshot after one with these tables may be a delta of; None when it is time for a
     whole one."""
     try:
         first, *deltas = open_snapshot(tables).chain()
-    except SnapshotError:
+    except (SnapshotError, InputError):
         return None
     many = sum(delta.rows for delta in deltas) > DELTA_ROWS * first.rows
     return None if many or len(deltas) >= MOST_DELTAS else tables
 
 
-def base_of(path: Path) -> str | None:
+def base_of(path: Place) -> str | None:
     """The name of the snapshot that this one is a delta of; None as well where it cannot be
     read."""
     try:
         base = open_snapshot(path / TABLES).base
     except SnapshotError:
         return None
-    return base.path.resolve().parent.name if base is not None else None
+    return _real(base.path).parent.name if base is not None else None
 
 
 class Check:
-    """Reads snapshots, and each file once, however many are deltas of the same base."""
+    """Reads snapshots, and each file once, however many are deltas of the same base. Unless it is
+    ``thorough``, of the rows at a URL only the sizes of files are looked at."""
 
-    def __init__(self) -> None:
-        self._found: dict[Path, SnapshotError | None] = {}
+    def __init__(self, *, thorough: bool = True) -> None:
+        self._thorough = thorough
+        self._found: dict[Place, SnapshotError | None] = {}
 
-    def __call__(self, path: Path) -> RunSnapshot:
+    def __call__(self, path: Place) -> RunSnapshot:
         """A snapshot whose every file is as it was written. Raises SnapshotError."""
         about = read_manifest(path)
         if not isinstance(about.get("step"), int):
             raise SnapshotError(path, "does not say at which step it was taken")
-        for tables in open_snapshot(path / TABLES).chain():
+        for tables in open_snapshot(path / TABLES, anew=True).chain():
             self._check(tables)
         return RunSnapshot(path, about)
 
     def _check(self, tables: TablesSnapshot) -> None:
-        where = tables.path.resolve()
+        where = _real(tables.path)
         if where not in self._found:
             self._found[where] = None
             try:
-                tables.verify_own()
+                if self._thorough or isinstance(where, Path):
+                    tables.verify_own()
+                else:
+                    tables.verify_sizes()
             except SnapshotError as error:
                 self._found[where] = error
         if (problem := self._found[where]) is not None:
             raise problem
 
 
-def verified(path: Path) -> RunSnapshot:
+def verified(path: Place) -> RunSnapshot:
     """A snapshot whose every file, and every one of its bases, is as it was written. Raises
     SnapshotError."""
     return Check()(path)
@@ -224,5 +268,5 @@ class Writer:
         try:
             self._outcomes.put(work())
         except (HeterPSError, OSError) as error:
-            # A full disk stops the snapshot, not the training.
+            # A full disk, or a store that does not answer, stops the snapshot, not the training.
             self._outcomes.put({"error": str(error)})

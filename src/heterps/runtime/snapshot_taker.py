@@ -17,6 +17,7 @@ from heterps.runtime.prepare import Setup
 from heterps.runtime.saved_model import TABLES
 from heterps.runtime.snapshot import RunSnapshot, Snapshots, Writer, next_base
 from heterps.runtime.standing import Standing
+from heterps.storage.places import Place
 
 _PAUSE_S = 0.02
 
@@ -39,7 +40,7 @@ class SnapshotTaker:
         self._own = setup.job.snapshot
         self._coordinator = coordinator
         self._said = said
-        self._snapshots = Snapshots(run, self._own.keep)
+        self._snapshots = Snapshots.of(run, setup.job)
         self._writer = Writer()
         self._taken_at = time.monotonic()
         self.last_written: int | None = None  # the step of the last one that is whole
@@ -57,19 +58,27 @@ class SnapshotTaker:
         return due and not self._writer.busy
 
     def due(self, step: int) -> bool:
+        """A disk is waited for. What a slow store has not taken yet is not: training goes on, and
+        one is left out."""
         by_step = self._own.every is not None and step % self._own.every == 0
-        return by_step or self.late
+        waits = self._snapshots.are_remote and self._writer.busy
+        return (by_step and not waits) or self.late
 
-    def take(self, standing: Standing, more: Mapping[str, Tensor] | None = None) -> None:
+    def take(
+        self,
+        standing: Standing,
+        more: Mapping[str, Tensor] | None = None,
+        about_data: Mapping[str, Any] | None = None,
+    ) -> None:
         """Returns when every process holds on to what it has, which they do for one at a time.
-        ``more`` goes with the weights."""
+        ``more`` goes with the weights, ``about_data`` into the manifest."""
         began = time.monotonic()
         self.finish()
         step, coordinator = standing.step, self._coordinator
         base = self._base(step)
         state = {**coordinator.state(), **(more or {})}
         coordinator.while_watching(lambda: coordinator.client.capture(delta_of=base))
-        about = self._about(standing)
+        about = {**self._about(standing), **(about_data or {})}
         self._taken_at = time.monotonic()
         stall = self._taken_at - began
 
@@ -81,10 +90,13 @@ class SnapshotTaker:
 
         self._writer.start(write)
 
-    def _base(self, step: int) -> Path | None:
-        """The tables of the last one, of which this is a delta, unless it is time for a whole one.
-        A step that is reached again is written again: it is no delta of itself."""
+    def _base(self, step: int) -> Place | None:
+        """The tables of the last one, of which this is a delta, unless it is time for a whole one,
+        or the last is elsewhere. A step that is reached again is written again: it is no delta of
+        itself."""
         if self._last is None or self._last[0] == step:
+            return None
+        if self._last[1].parent.parent != self._snapshots.folder:
             return None
         return next_base(self._last[1])
 
@@ -111,11 +123,12 @@ class SnapshotTaker:
             self._last = None  # servers may hold on to what is not there
         else:
             self.last_written = outcome["step"]
-            self._last = (outcome["step"], Path(outcome["path"]) / TABLES)
+            self._last = (outcome["step"], outcome["path"] / TABLES)
+            outcome = {**outcome, "path": str(outcome["path"])}
         self._said(outcome)
 
     def _about(self, standing: Standing) -> dict[str, Any]:
-        plan = self._setup.layout.train
+        plan = self._coordinator.layout.train
         return {
             "standing": asdict(standing),
             "lanes": plan.lanes,
@@ -124,7 +137,7 @@ class SnapshotTaker:
         }
 
     def _write(
-        self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], base: Path | None
+        self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], base: Place | None
     ) -> dict[str, Any]:
         client, began = self._coordinator.client, time.thread_time()
         saved: list[Saved] = []
@@ -135,7 +148,7 @@ class SnapshotTaker:
         except Exception:
             self._release()
             raise
-        found = {"path": str(path), "delta_of": base.parent.name if base else None}
+        found = {"path": path, "delta_of": base.parent.name if base else None}
         cpu_s = saved[0].cpu_s + time.thread_time() - began
         return {**found, "rows": saved[0].rows, "cpu_s": cpu_s}
 

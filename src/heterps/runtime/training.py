@@ -21,7 +21,7 @@ from heterps.runtime.emulation import Demand
 from heterps.runtime.engines import MakeEngine, engines_of
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.failure import Failure, Kind, decide
-from heterps.runtime.generation import Generation, Notice, Report
+from heterps.runtime.generation import DamagedStartError, Generation, Notice, Report
 from heterps.runtime.layout import StageLayout
 from heterps.runtime.prepare import Setup, prepare
 from heterps.runtime.run_folder import PLAN, RunFolder
@@ -169,7 +169,7 @@ class _Run:
         self._failures: list[Failure] = []
         self._cores: int | None = None
         self._generation: Generation | None = None
-        self._snapshots = Snapshots(folder.path, setup.job.snapshot.keep)
+        self._snapshots = Snapshots.of(folder.path, setup.job)
         self._elastic = Elastic(folder.path, setup, notice, _refitted)
 
     @property
@@ -182,6 +182,9 @@ class _Run:
         return self._generation.snapshots.last_written if self._generation else None
 
     def to_the_end(self, make_engine: MakeEngine, start: RunSnapshot | None) -> TrainResult:
+        # The first may be elsewhere: where snapshots go can be changed with a resume.
+        elsewhere = start is not None and start.path.parent != self._snapshots.folder
+        first = start if elsewhere else None
         while True:
             generation = self._new_generation(make_engine(self._folder.path), start)
             try:
@@ -190,9 +193,20 @@ class _Run:
                 self._go_on_or_raise(error)
             except ReplanError as found:
                 self._replan(found.proposal, found.estimate)
+            except DamagedStartError as error:
+                first, start = None, self._before(start, error)
+                continue
             else:
                 return self._result(generation)
-            start = self._snapshots.newest(self._warn)
+            start = self._snapshots.newest(self._warn) or first
+
+    def _before(self, start: RunSnapshot | None, error: DamagedStartError) -> RunSnapshot | None:
+        """In place of one whose files have the right sizes and the wrong contents, which those who
+        load it have found. Raises what is wrong with one that is whole."""
+        found = self._snapshots.newest(self._warn, thorough=True)
+        if found is not None and start is not None and found.path == start.path:
+            raise error.cause
+        return found
 
     def _new_generation(self, engine: Engine, start: RunSnapshot | None) -> Generation:
         self._stop.armed = False
@@ -236,7 +250,7 @@ class _Run:
     def _go_on_or_raise(self, error: HeterPSError) -> None:
         process = error.name if isinstance(error, ProcessError) else "a server or worker"
         kind: Kind = error.kind if isinstance(error, ProcessError) else "lost"
-        saved = self._snapshots.last_step or 0
+        saved = self._generation.saved_step if self._generation else 0
         failure = Failure(process, kind, self.step, str(error), saved)
         self._failures.append(failure)
         retries = self._setup.job.recovery.retries

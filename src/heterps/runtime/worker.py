@@ -7,16 +7,19 @@ started with the run's key as its secret. The folder is this host's, for what it
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from heterps.data.dataset import Dataset, Part
+from heterps.data.follow import only
 from heterps.data.lane_plan import LanePlan, lanes_of_replica
 from heterps.data.lanes import Lanes
 from heterps.data.prefetch import Prefetch
@@ -33,6 +36,7 @@ from heterps.runtime.control import Line, Message
 from heterps.runtime.layout import Layout
 from heterps.runtime.orders import Orders, Segment
 from heterps.runtime.replica import Replica
+from heterps.storage.patience import waits_for_servers
 
 _REPORT_EVERY_S = 0.25
 
@@ -51,6 +55,7 @@ class Worker:
         self._readers: dict[Part, Prefetch] = {}
         self._closing: list[Callable[[], Any]] = []
         self._replica: Replica | None = None
+        self._arrived: list[str] | None = None  # the files of the present arrival
 
     def serve(self) -> None:
         """Until it is told to stop."""
@@ -129,6 +134,16 @@ class Worker:
         state = self._at_work.stage.state()
         self._line.send("state", tensors={n: t.detach().cpu().clone() for n, t in state.items()})
 
+    def _do_follow(self, command: Message) -> None:
+        """Another arrival is trained on from now on."""
+        plan = LanePlan(**command.fields["plan"])
+        self._layout = replace(self._layout, train=plan, batches=command.fields["batches"])
+        self._at_work.layout = self._layout
+        self._arrived = json.loads(command.tensors["files"].numpy().tobytes())
+        reader = self._readers.pop("train", None)
+        if reader is not None:
+            reader.close()
+
     def _do_train(self, command: Message) -> None:
         self._segment = Segment(command.fields["end"], command.fields["closed"])
         first = command.fields["first"]
@@ -192,9 +207,7 @@ class Worker:
         if stage > 0:
             return None
         if part not in self._readers:
-            assert self._job.data is not None
-            binary = self._at_work.counts.task == "binary"
-            data = Dataset.open(self._job.data, part, binary=binary)
+            data = self._open(part, plan)
             lanes = Lanes(plan, data.sizes, self._job.seed, shuffle=part == "train")
             owned = lanes_of_replica(replica, self._layout.routing.replicas[0], plan.lanes)
             stop = plan.batch(batches - 1).stop
@@ -202,13 +215,26 @@ class Worker:
             self._readers[part] = Prefetch(reader, stop=stop, on_read=self._wake.set)
         return self._readers[part]
 
+    def _open(self, part: Part, plan: LanePlan) -> Dataset:
+        """Raises InputError, also for data that are not what they were."""
+        spec = self._job.data
+        assert spec is not None
+        if part == "train" and self._arrived is not None:
+            spec = only(spec, self._arrived)
+        data = Dataset.open(spec, part, binary=self._at_work.counts.task == "binary")
+        if data.samples != plan.samples:
+            problem = f"{spec.train[0]} and others hold {data.samples} samples, not {plan.samples}"
+            raise InputError(f"data.{part}", f"{problem} as before: have they changed?")
+        return data
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a worker until the coordinator ends it."""
     options = _parser().parse_args(argv)
     key = handed_secret()
     wake = Wake()
-    control = {"encrypt": options.encrypt, "wake": wake}
+    # Nobody is to blame for a store of files that is away: a worker asks again for minutes.
+    control = {"encrypt": options.encrypt, "wake": wake, "waits": waits_for_servers}
     line = Line(key, options.generation, options.number, options.control, **control)
     worker = Worker(options, key, line, wake)
     try:

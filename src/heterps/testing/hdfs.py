@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 import urllib.request
@@ -21,7 +22,7 @@ from heterps.testing.ports import free_ports
 from heterps.testing.services import Service
 
 HADOOP = Path(__file__).parents[3] / "build" / "hadoop"
-_JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 _NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 _LOG4J = """log4j.rootLogger=WARN,err
@@ -49,6 +50,7 @@ class Hdfs(Service):
         self._within = within
         self._name_ports = free_ports(2, host)
         self._data_ports = [free_ports(3, host) for _ in range(datanodes)]
+        self._java_tmp = folder / "java-tmp"
         self._namenode: Child | None = None
         self._datanodes: list[Child] = []
 
@@ -81,6 +83,7 @@ class Hdfs(Service):
             self._signal(child, signal.SIGCONT)
         stop_all(self.children, _GRACE_S)
         self._namenode, self._datanodes = None, []
+        shutil.rmtree(self._java_tmp, ignore_errors=True)
 
     def kill(self, number: int = 0) -> None:
         """A DataNode, without a word."""
@@ -109,14 +112,15 @@ class Hdfs(Service):
         raise ProcessError("hdfs", f"has {self._live()} DataNodes, expected {count}", "stuck")
 
     def _live(self) -> int:
-        """DataNodes that the NameNode knows, or -1 while it is not ready. It takes long to see that
-        one has gone.
+        """DataNodes that the NameNode knows, or -1 while it is not ready: one that has registered
+        may have told nothing of its disk yet. It takes long to see that one has gone.
         """
         try:
             state = self._bean("FSNamesystemState")
         except (OSError, ValueError, LookupError):
             return -1
-        return int(state["NumLiveDataNodes"]) if state["FSState"] == "Operational" else -1
+        ready = state["FSState"] == "Operational" and state["CapacityTotal"] > 0
+        return int(state["NumLiveDataNodes"]) if ready else -1
 
     def _bean(self, name: str) -> dict[str, Any]:
         page = f"http://{self._host}:{self._name_ports[1]}/jmx?qry=Hadoop:service=NameNode,name="
@@ -147,7 +151,9 @@ class Hdfs(Service):
         (conf / "hdfs-site.xml").write_text(_xml({**self._settings(), **settings}))
         (conf / "log4j.properties").write_text(_LOG4J)
         path = os.pathsep.join([str(conf), str(HADOOP), f"{HADOOP}/*"])
-        command = [*self._within, *_JAVA, "-cp", path, main, *arguments]
+        self._java_tmp.mkdir(exist_ok=True)
+        own = f"-Djava.io.tmpdir={self._java_tmp}"  # Jetty leaves folders behind
+        command = [*self._within, *_JAVA, own, "-cp", path, main, *arguments]
         return Child("heterps.testing.execute", command, self._folder / f"{name}.log")
 
     def _settings(self) -> dict[str, str]:

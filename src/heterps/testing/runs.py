@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from heterps.data.dataset import Dataset
+from heterps.data.lane_plan import LanePlan
 from heterps.data.lanes import Lanes
 from heterps.data.reader import LaneReader
 from heterps.data.synthetic import SECTION, SynthSpec, synthesise
@@ -173,10 +174,13 @@ def run(job: Job, out: Path, engine: MakeEngine | None = ForkEngine) -> tuple[Tr
     return result, outcome(folder)
 
 
-def reference(job: Job, start: Outcome | None = None) -> Outcome:
-    """The same by a plain loop in this process, over the same micro-batches; with ``start`` from
-    these weights and rows on."""
-    setup = prepare(job)
+def reference(
+    job: Job, start: Outcome | None = None, batches: Iterator[list[Batch]] | None = None
+) -> Outcome:
+    """The same by a plain loop in this process, over the same micro-batches, or over ``batches``;
+    with ``start`` from these weights and rows on."""
+    if batches is None:
+        batches = batches_of(prepare(job))
     chain = build_model(job)
     tables = {name: _Served.of(job, name, dim) for name, dim in chain.tables.items()}
     if start is not None:
@@ -190,7 +194,7 @@ def reference(job: Job, start: Outcome | None = None) -> Outcome:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        losses = reference_loop(chain, batches_of(setup), tables, make, seed=job.seed)
+        losses = reference_loop(chain, batches, tables, make, seed=job.seed)
     finally:
         torch.set_num_threads(threads)
     rows = {name: table.saved() for name, table in tables.items()}
@@ -199,11 +203,19 @@ def reference(job: Job, start: Outcome | None = None) -> Outcome:
 
 def batches_of(setup: Setup) -> Iterator[list[Batch]]:
     """The micro-batches of each batch of a run, as its workers read them."""
-    job, plan = setup.job, setup.layout.train
+    job = setup.job
     assert job.data is not None
     data = Dataset.open(job.data, "train", job.folder)
+    return batches_of_plan(job, setup.layout.train, data, setup.layout.batches)
+
+
+def batches_of_plan(
+    job: Job, plan: LanePlan, data: Dataset, count: int | None = None
+) -> Iterator[list[Batch]]:
+    """The micro-batches of so many batches of a plan, by default of an epoch."""
     reader = LaneReader(data, Lanes(plan, data.sizes, job.seed), range(plan.lanes))
-    for batch in range(setup.layout.batches):
+    batches = plan.batches_per_epoch if count is None else count
+    for batch in range(plan.first_batch, plan.first_batch + batches):
         yield [_as(job, reader.micro_batch(j)) for j in micro_batches_of(plan, batch)]
 
 

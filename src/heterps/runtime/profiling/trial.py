@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heterps.data.follow import as_found
 from heterps.errors import InputError
 from heterps.job.spec import Job
 from heterps.job.training import SnapshotSpec, ValidationSpec
@@ -56,7 +57,7 @@ def bare(job: Job) -> Job:
     """The job with nothing but training in it."""
     assert job.data is not None
     changes = {
-        "data": job.data.model_copy(update={"validation": None}),
+        "data": as_found(job.data, job.folder).model_copy(update={"validation": None}),
         "validation": ValidationSpec(k=job.validation.k),
         "snapshot": SnapshotSpec(every_s=0),
         "warm_start": None,

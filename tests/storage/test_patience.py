@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from heterps.data.patience import Ahead, Patience
 from heterps.errors import InputError
+from heterps.storage.patience import Ahead, Patience, waits_for_servers
 
 QUICK = Patience(total_s=0.2, attempt_s=0.05, first_s=0.01, most_s=0.02)
 
@@ -54,3 +54,16 @@ def test_work_ahead_gives_its_result_or_its_error():
     assert Ahead(lambda: 7).result() == 7
     with pytest.raises(ValueError, match="no"):
         Ahead(failing(1, ValueError("no"))).result()
+
+
+def test_a_large_file_takes_its_time():
+    patience = Patience(total_s=60, attempt_s=30).for_bytes(10 << 20)
+    assert (patience.attempt_s, patience.total_s) == (40, 70)
+    assert Patience(attempt_s=None).for_bytes(10 << 20) == Patience(attempt_s=None)
+
+
+def test_a_process_knows_that_it_waits_for_servers(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("heterps.storage.patience._QUICK_S", 0.0)
+    assert not waits_for_servers()
+    assert QUICK.persist(waits_for_servers, "url")
+    assert not waits_for_servers()

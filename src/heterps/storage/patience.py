@@ -6,7 +6,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from heterps.errors import HeterPSError, InputError
@@ -58,6 +58,7 @@ class Ahead(Generic[T]):
 _under_way: set[threading.Thread] = set()
 _ending = threading.Event()
 _LAST_PATIENCE_S = 10.0
+_SLOWEST_BYTES_PER_S = 1 << 20  # what moves more slowly is begun again
 
 
 @atexit.register
@@ -80,24 +81,44 @@ class Patience:
     first_s: float = 0.1
     most_s: float = 5.0
 
+    def for_bytes(self, size_bytes: int) -> Patience:
+        """With a file that is moved: a large one takes its time."""
+        if self.attempt_s is None:
+            return self
+        more_s = size_bytes / _SLOWEST_BYTES_PER_S
+        return replace(self, attempt_s=self.attempt_s + more_s, total_s=self.total_s + more_s)
+
     def persist(self, action: Callable[[], T], url: str) -> T:
         """What ``action`` gives, which may be tried several times and has to stand that. Raises
         OSError at once for what will not change, such as a missing file, and InputError with the
         URL when patience ends.
         """
-        began, pause = time.monotonic(), self.first_s
-        while True:
-            try:
-                return Ahead(action).result(self.attempt_s)
-            except _DEFINITE:
-                raise
-            except Exception as error:  # noqa: BLE001 - every client has errors of its own
-                waited = time.monotonic() - began
-                if waited + pause > self.total_s or _ending.is_set():
-                    problem = f"cannot be reached, tried for {waited:.0f} s ({reason(error)})"
-                    raise InputError(url, f"{problem}: are its servers up?") from None
-            _ending.wait(pause)
-            pause = min(2 * pause, self.most_s)
+        call, began, pause = object(), time.monotonic(), self.first_s
+        _calls[call] = began
+        try:
+            while True:
+                try:
+                    return Ahead(action).result(self.attempt_s)
+                except _DEFINITE:
+                    raise
+                except Exception as error:  # noqa: BLE001 - every client has errors of its own
+                    waited = time.monotonic() - began
+                    if waited + pause > self.total_s or _ending.is_set():
+                        problem = f"cannot be reached, tried for {waited:.0f} s ({reason(error)})"
+                        raise InputError(url, f"{problem}: are its servers up?") from None
+                _ending.wait(pause)
+                pause = min(2 * pause, self.most_s)
+        finally:
+            _calls.pop(call, None)
+
+
+_calls: dict[object, float] = {}  # that are being persisted with, and since when
+_QUICK_S = 1.0
+
+
+def waits_for_servers() -> bool:
+    """Whether this process is being patient: for a while, since patience ends."""
+    return any(time.monotonic() - began > _QUICK_S for began in list(_calls.values()))
 
 
 def reason(error: BaseException) -> str:

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from heterps.data.range_cache import RangeCache
 from heterps.errors import InputError
+from heterps.storage.range_cache import RangeCache
 
 URL = "hdfs://h/a.parquet"
 

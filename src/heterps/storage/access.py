@@ -1,20 +1,18 @@
-"""How the files of a data set are reached: options of their file systems, patience, a cache."""
+"""How files are reached, wherever they are: options of their file systems, patience, a cache."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import fsspec
 import fsspec.core
 
-from heterps.data.patience import Patience
-from heterps.data.range_cache import RangeCache
 from heterps.errors import MissingExtraError
-from heterps.job.data import DataSpec
+from heterps.storage.patience import Patience
+from heterps.storage.range_cache import RangeCache
 
 # What the file systems of a protocol are made of, and the extra that brings it.
 _EXTRAS = {
@@ -24,7 +22,6 @@ _EXTRAS = {
     "s3": ("s3fs", "s3"),
     "s3a": ("s3fs", "s3"),
 }
-_GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -34,14 +31,6 @@ class Storage:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     cache: RangeCache | None = None
     patience: Patience = field(default_factory=Patience)
-
-    @classmethod
-    def of(cls, spec: DataSpec, base: str = "") -> Storage:
-        """What a job says. Raises InputError for a cache that cannot be."""
-        cache = None
-        if spec.cache is not None:
-            cache = RangeCache(Path(base, spec.cache.path), int(spec.cache.gib * _GIB))
-        return cls(spec.storage, cache)
 
     def file_system(self, location: str) -> tuple[Any, str]:
         """The file system of a path or URL, and what it calls it. Raises MissingExtraError, and
@@ -53,3 +42,13 @@ class Storage:
             raise MissingExtraError(f"{protocol}://", needed[1])
         file_system, path = fsspec.core.url_to_fs(location, **self.options.get(protocol, {}))
         return file_system, path
+
+
+def kind_of(file_system: Any, path: str) -> str | None:
+    """``file`` or ``directory``; None for what is not there. Raises what else goes wrong, which
+    fsspec's own questions take for a no.
+    """
+    try:
+        return str(file_system.info(path)["type"])
+    except FileNotFoundError:
+        return None

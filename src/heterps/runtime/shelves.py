@@ -1,0 +1,153 @@
+"""Where the snapshots of a run stand: a folder on a disk, or at a URL.
+
+```text
+                 on a disk                       at a URL
+ named           step-00001200                   step-00001200-3f9a01c2, never the same twice
+ is one when     its folder has this name        its manifest is there, which is written last
+ half written    step-00001200.partial-…         no manifest
+ set aside       step-00001200.damaged           damaged.json in place of its manifest
+```
+
+A name at a URL tells its writer: one of an earlier generation that still writes, on a machine that
+was cut off, is in nobody's way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from heterps.errors import InputError
+from heterps.runtime.saved_model import MANIFEST, TABLES, save_dense, save_to_url, saving
+from heterps.storage.places import Place, Url
+
+PREFIX = "step-"
+_DAMAGED = "damaged.json"
+
+SaveTables = Callable[[Place], None]
+
+
+def step_of(path: Place) -> int:
+    return int(path.name.removeprefix(PREFIX).partition("-")[0])
+
+
+class Shelf(ABC):
+    """Each snapshot is a folder of its own. Raises InputError where a store cannot be reached."""
+
+    folder: Place
+
+    @abstractmethod
+    def places(self) -> list[Place]:
+        """Of all snapshots, the newest first, damaged or not."""
+
+    @abstractmethod
+    def write(
+        self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], tables: SaveTables
+    ) -> Place:
+        """Publishes one once it is whole. Raises SnapshotError."""
+
+    @abstractmethod
+    def remove(self, place: Place) -> None: ...
+
+    @abstractmethod
+    def set_aside(self, place: Place) -> None:
+        """It counts as one no longer, and is kept for a person to look at."""
+
+    @abstractmethod
+    def sweep(self) -> None:
+        """Removes what was being written when its writer was killed."""
+
+    @abstractmethod
+    def size_bytes(self, place: Place) -> int: ...
+
+
+class LocalShelf(Shelf):
+    def __init__(self, folder: Path) -> None:
+        self.folder: Path = folder
+
+    def places(self) -> list[Place]:
+        return [*sorted(self.folder.glob(f"{PREFIX}*[0-9]"), reverse=True)]
+
+    def write(
+        self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], tables: SaveTables
+    ) -> Path:
+        path = self.folder / f"{PREFIX}{step:08d}"
+        with saving(path, about) as folder:
+            save_dense(folder, state)
+            tables(folder / TABLES)
+        return path
+
+    def remove(self, place: Place) -> None:
+        assert isinstance(place, Path)
+        shutil.rmtree(place, ignore_errors=True)
+
+    def set_aside(self, place: Place) -> None:
+        assert isinstance(place, Path)
+        aside = place.with_name(f"{place.name}.damaged")
+        shutil.rmtree(aside, ignore_errors=True)
+        place.rename(aside)
+
+    def sweep(self) -> None:
+        for partial in self.folder.glob(f"{PREFIX}*.partial-*"):
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def size_bytes(self, place: Place) -> int:
+        assert isinstance(place, Path)
+        return sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+
+
+class UrlShelf(Shelf):
+    def __init__(self, folder: Url) -> None:
+        self.folder: Url = folder
+
+    def places(self) -> list[Place]:
+        return [self.folder / name for name, held in self._held().items() if MANIFEST in held]
+
+    def write(
+        self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], tables: SaveTables
+    ) -> Url:
+        name = f"{PREFIX}{step:08d}-{secrets.token_hex(4)}"
+        save_to_url(self.folder / name, state, about, tables)
+        return self.folder / name
+
+    def remove(self, place: Place) -> None:
+        """The manifest first: what is left of it is no snapshot."""
+        assert isinstance(place, Url)
+        (place / MANIFEST).remove_if_possible()
+        place.remove_if_possible()
+
+    def set_aside(self, place: Place) -> None:
+        assert isinstance(place, Url)
+        with contextlib.suppress(InputError, FileNotFoundError):
+            (place / _DAMAGED).write_text((place / MANIFEST).read_text())
+            (place / MANIFEST).remove()
+
+    def sweep(self) -> None:
+        with contextlib.suppress(InputError):
+            for name, held in self._held().items():
+                if not {MANIFEST, _DAMAGED} & held:
+                    (self.folder / name).remove_if_possible()
+
+    def size_bytes(self, place: Place) -> int:
+        assert isinstance(place, Url)
+        return sum(place.files().values())
+
+    def _held(self) -> dict[str, set[str]]:
+        """The names of the files in each snapshot's folder, the newest first."""
+        held: dict[str, set[str]] = {}
+        for name in self.folder.files():
+            top, _, rest = name.partition("/")
+            if top.startswith(PREFIX):
+                held.setdefault(top, set()).add(rest)
+        return dict(sorted(held.items(), reverse=True))
+
+
+def make_shelf(folder: Place) -> Shelf:
+    return UrlShelf(folder) if isinstance(folder, Url) else LocalShelf(folder)

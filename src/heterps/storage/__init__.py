@@ -1,0 +1,10 @@
+"""Files wherever they are: on a disk, in HDFS, in an object store.
+
+```text
+ patience     trying again, where servers go and come back
+ range_cache  parts of remote files on a local disk
+ access       the file system of a URL, with its options
+ publish      files that are at a URL whole or not at all
+ places       folders by path or URL, alike
+```
+"""
