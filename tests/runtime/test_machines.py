@@ -7,11 +7,13 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import fsspec
 import pytest
 import yaml
 
 from heterps.events import read_events
 from heterps.runtime.run_folder import RunFolder
+from heterps.testing.hdfs import Hdfs
 from heterps.testing.machines import RayMachines
 from heterps.testing.namespaces import NamespaceError
 from heterps.testing.runs import outcome, run, small_job
@@ -49,14 +51,30 @@ def make_job(folder, **changes):
     return type(job).parse(document | {"servers": {"count": 2, "type": "two"}})
 
 
-def started(machines, job, name):
-    """``heterps train`` of a job on the first machine; its data are on the disk of each."""
-    here, disk = Path(job.data.train[0]).parents[1], machines[0].disk
+def at_hdfs(job, url):
+    """The same job with its files there, and snapshots to be written there."""
+    file_system, path = fsspec.core.url_to_fs(url)
+    for file in Path(job.data.train[0]).parent.glob("*.parquet"):
+        file_system.makedirs(f"{path}/in", exist_ok=True)
+        file_system.pipe_file(f"{path}/in/{file.name}", file.read_bytes())
+    document = job.document()
+    document["data"]["train"] = f"{url}/in/*.parquet"
+    document["snapshot"]["to"] = f"{url}/snapshots"
+    return type(job).parse(document)
+
+
+def started(machines, job, name, folder):
+    """``heterps train`` of a job on the first machine. Data that are in ``folder`` of ours are on
+    the disk of each."""
+    disk = machines[0].disk
     document = job.document() | {"engine": "ray", "ray": {"folder": str(disk / "node")}}
-    text = yaml.safe_dump(document).replace(str(here), str(disk / f"{name}-data"))
-    for machine in machines.all:
-        machine.copy(here, f"{name}-data")
-    file = here / "ray.yaml"
+    text = yaml.safe_dump(document)
+    data = Path(job.data.train[0]).parents[1]
+    if data.is_relative_to(folder):
+        text = text.replace(str(data), str(disk / f"{name}-data"))
+        for machine in machines.all:
+            machine.copy(data, f"{name}-data")
+    file = folder / "ray.yaml"
     file.write_text(text)
     machines[0].copy(file, f"{name}.yaml")
     command = ["train", str(disk / f"{name}.yaml"), "--out", str(disk / name), "--json"]
@@ -90,18 +108,21 @@ def await_event(machines, process, name, kind):
 
 def test_an_encrypted_run_over_three_machines_is_the_run_on_one(machines, tmp_path):
     job = make_job(tmp_path, security__encrypt=True)
-    process = started(machines, job, "encrypted")
+    process = started(machines, job, "encrypted", tmp_path)
     found, events = ended(machines, process, "encrypted", tmp_path / "run")
     assert events == []
     assert found.distance(run(job, tmp_path / "local")[1]) <= 1e-5
 
 
 def test_a_machine_that_dies_changes_the_plan_and_not_the_result(machines, tmp_path):
+    """Data come from HDFS, and snapshots go there: no disk is shared."""
     job = make_job(tmp_path, workload__epochs=24, snapshot__every=50)
-    process = started(machines, job, "killed")
-    await_event(machines, process, "killed", "snapshot")
-    machines[1].kill("raylet")
-    found, events = ended(machines, process, "killed", tmp_path / "run")
+    with Hdfs(tmp_path / "hdfs", host=machines.here) as server:
+        process = started(machines, at_hdfs(job, f"{server.url}/run"), "killed", tmp_path)
+        await_event(machines, process, "killed", "snapshot")
+        machines[1].kill("raylet")
+        found, events = ended(machines, process, "killed", tmp_path / "run")
+    assert not (tmp_path / "run" / "snapshots").exists()
     # Its worker may outlive the raylet for long enough to be missed in time.
     assert [event["kind"] for event in events] in (["replanned"], ["failure", "replanned"])
     assert events[-1]["units"] == [1, 1]
