@@ -97,7 +97,7 @@ def test_an_encrypted_run_over_three_machines_is_the_run_on_one(machines, tmp_pa
 
 
 def test_a_machine_that_dies_changes_the_plan_and_not_the_result(machines, tmp_path):
-    job = make_job(tmp_path, workload__epochs=24, snapshot__every=50)
+    job = make_job(tmp_path, workload__epochs=12, snapshot__every=50)
     process = started(machines, job, "killed")
     await_event(machines, process, "killed", "snapshot")
     machines[1].kill("raylet")
