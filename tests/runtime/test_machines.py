@@ -116,7 +116,7 @@ def test_an_encrypted_run_over_three_machines_is_the_run_on_one(machines, tmp_pa
 
 def test_a_machine_that_dies_changes_the_plan_and_not_the_result(machines, tmp_path):
     """Data come from HDFS, and snapshots go there: no disk is shared."""
-    job = make_job(tmp_path, workload__epochs=24, snapshot__every=50)
+    job = make_job(tmp_path, workload__epochs=12, snapshot__every=50)
     with Hdfs(tmp_path / "hdfs", host=machines.here) as server:
         process = started(machines, at_hdfs(job, f"{server.url}/run"), "killed", tmp_path)
         await_event(machines, process, "killed", "snapshot")

@@ -7,7 +7,9 @@ Making them needs the right to, `ip` of iproute2, and `unshare` and `nsenter` of
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +23,7 @@ from typing import Any, Self
 from heterps.testing.namespaces import NamespaceError, run_ip
 
 _PATIENCE_S = 120.0
+_PR_SET_PDEATHSIG = 1
 _SCRIPT = """
 set -e
 mount -t tmpfs -o size=512m tmpfs {disk}
@@ -47,7 +50,10 @@ class Machine:
         command += ["--mount-proc", "--propagation", "private"]
         script = _SCRIPT.format(disk=self.disk, name=self.name, address=self.address)
         inside = ["ip", "netns", "exec", self.name, *command, "sh", "-c", script]
-        self._holder = subprocess.Popen(inside, stdin=subprocess.DEVNULL)
+        # It dies with us, however that is, and with it all that runs on the machine.
+        self._holder = subprocess.Popen(
+            inside, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent
+        )
         deadline = time.monotonic() + _PATIENCE_S
         while not self._is_up():
             if self._holder.poll() is not None or time.monotonic() > deadline:
@@ -146,6 +152,7 @@ class Machines:
         return self.all[number]
 
     def __enter__(self) -> Self:
+        _sweep()
         try:
             self._plug_in()
             for machine in self.all:
@@ -229,6 +236,21 @@ class RayMachines(Machines):
         command += [f"--resources={{{counts}}}", f"--temp-dir={machine.disk}/ray"]
         command += ["--object-store-memory=100000000", "--disable-usage-stats"]
         machine.run(*command, environment=self.environment)
+
+
+def _end_with_parent() -> None:
+    """In a process that was just forked: it gets SIGKILL when the thread that did so has gone."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _sweep() -> None:
+    """Removes the networks of those who were killed before they could."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
+    for line in listed.stdout.splitlines():
+        found = re.match(r"heterps-(\d+)-\S+", line)
+        if found and not Path(f"/proc/{found[1]}").exists():
+            delete = ["ip", "netns", "delete", found[0]]
+            subprocess.run(delete, capture_output=True, check=False)
 
 
 def _no_sockets(folder: str, names: list[str]) -> list[str]:
