@@ -42,7 +42,6 @@ from prediction_plans import PLANS, ROOM, SERVERS, TYPES, WITH_A_CORE, as_plan, 
 from prediction_tables import Outcome, counted, show, show_choice, tell, verdict
 from ps import machine
 
-RUN_S = 5.0  # once it is warm
 FLOOR = 0.9  # of the median measured throughput
 
 
@@ -75,6 +74,7 @@ def parsed() -> argparse.Namespace:
     models = parser.add_argument("--models", default=",".join(PLANS), help="with commas")
     models.type = lambda text: text.split(",")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a run, once it is warm")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--after", type=Path, help="what --json has written of other models")
     plans = parser.add_argument("--plans", help="numbers with commas: these, and no choice")
@@ -95,12 +95,12 @@ def of_model(model: str, console: Console, options: argparse.Namespace) -> dict[
         for at in options.plans or again:
             plan = as_plan(problem, plans[at])
             for staleness in (2, 0):
-                found = run(job, problem, plan, staleness, console)
+                found = run(job, problem, plan, staleness, options.seconds, console)
                 ran.setdefault((at, staleness), []).append(found)
     outcomes = [compared(model, problem, median_of(each)) for each in ran.values()]
     for each in outcomes:
         tell(console, each, options.stages)
-    chosen = {} if options.plans else choice(model, job, problem, outcomes, options.rounds, console)
+    chosen = {} if options.plans else choice(model, job, problem, outcomes, options, console)
     about = {"profiles": [profile.as_document() for profile in profiles]}
     return {**about, "choice": chosen, "outcomes": outcomes}
 
@@ -138,11 +138,13 @@ class Ran:
     runs: tuple[float, ...] = ()  # samples per second of all its runs
 
 
-def run(job: Job, problem: Problem, plan: Plan, staleness: int, console: Console) -> Ran:
+def run(
+    job: Job, problem: Problem, plan: Plan, staleness: int, seconds: float, console: Console
+) -> Ran:
     """In the steady state: the pipeline is full when it begins to count, and when it ends."""
     workload = job.workload.model_copy(update={"staleness": staleness})
     own = job.model_copy(update={"workload": workload})
-    found = Measurer(own, RUN_S, ForkEngine).run(plan)
+    found = Measurer(own, seconds, ForkEngine).run(plan)
     assert found is not None
     expected = simulate(problem, plan, staleness=staleness).samples_per_s or 0.0
     reached = f"{found.samples_per_s:,.0f} samples/s, expected {expected:,.0f}"
@@ -199,7 +201,7 @@ def choice(
     job: Job,
     problem: Problem,
     outcomes: Sequence[Outcome],
-    rounds: int,
+    options: argparse.Namespace,
     console: Console,
 ) -> dict[str, Any]:
     """By cost under a floor: the plan that predictions choose among those that ran, and the one
@@ -212,8 +214,8 @@ def choice(
     among = min(said, key=lambda each: each.predicted_dollars_per_million)
     free = problem.with_limits(ROOM).with_min_throughput(floor)
     plan = make_scheduler("exact").plan(free)
-    ran_now = [run(job, problem, plan, 2, console) for _ in range(rounds)]
-    of_all = compared(model, problem, median_of(ran_now))
+    again = [run(job, problem, plan, 2, options.seconds, console) for _ in range(options.rounds)]
+    of_all = compared(model, problem, median_of(again))
     tell(console, of_all)
     return {
         "floor": floor,
