@@ -127,7 +127,7 @@ def test_a_run_waits_with_a_snapshot_and_ends_when_nothing_comes(data, tmp_path)
     source = Source(data, folder)
     changes = {"data__follow": {"idle_s": 3}, "snapshot__every_s": 1, "snapshot__every": 1000}
     trained(make_job(data, folder, **changes), tmp_path / "run", lambda status: None)
-    events = read_events(tmp_path / "run" / "events.jsonl")
+    events = list(read_events(tmp_path / "run" / "events.jsonl"))
     steps = [event["step"] for event in events if event["kind"] == "snapshot"]
     assert steps[-1:] == [source.plans[1].first_batch]
     assert len(set(steps)) == len(steps), "one of a step is enough"

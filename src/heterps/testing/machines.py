@@ -2,12 +2,11 @@
 its own (network, mount, process and host name namespaces), and they are joined by a switch. What
 is not on that disk, as this package, they find where we have it.
 
-Making them needs the right to, `ip` of iproute2, and `unshare` and `nsenter` of util-linux.
+Making them needs the right to, `ip` of iproute2, and `unshare`, `nsenter` and `setpriv` of util-linux.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import shutil
@@ -23,7 +22,6 @@ from typing import Any, Self
 from heterps.testing.namespaces import NamespaceError, run_ip
 
 _PATIENCE_S = 120.0
-_PR_SET_PDEATHSIG = 1
 _SCRIPT = """
 set -e
 mount -t tmpfs -o size=512m tmpfs {disk}
@@ -52,7 +50,7 @@ class Machine:
         inside = ["ip", "netns", "exec", self.name, *command, "sh", "-c", script]
         # It dies with us, however that is, and with it all that runs on the machine.
         self._holder = subprocess.Popen(
-            inside, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent
+            ["setpriv", "--pdeathsig", "KILL", "--", *inside], stdin=subprocess.DEVNULL
         )
         deadline = time.monotonic() + _PATIENCE_S
         while not self._is_up():
@@ -236,11 +234,6 @@ class RayMachines(Machines):
         command += [f"--resources={{{counts}}}", f"--temp-dir={machine.disk}/ray"]
         command += ["--object-store-memory=100000000", "--disable-usage-stats"]
         machine.run(*command, environment=self.environment)
-
-
-def _end_with_parent() -> None:
-    """In a process that was just forked: it gets SIGKILL when the thread that did so has gone."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _sweep() -> None:
