@@ -2,7 +2,8 @@
 its own (network, mount, process and host name namespaces), and they are joined by a switch. What
 is not on that disk, as this package, they find where we have it.
 
-Making them needs the right to, `ip` of iproute2, and `unshare`, `nsenter` and `setpriv` of util-linux.
+Making them needs the right to, `ip` of iproute2, and of util-linux `unshare`, `nsenter` and
+`setpriv`.
 """
 
 from __future__ import annotations
