@@ -72,17 +72,21 @@ def main() -> int:
         chaos = Chaos(Path(folder), options.seed, until, options.epochs)
         if options.more and options.json.exists():
             chaos.go_on_from(json.loads(options.json.read_text()))
-        chaos.go(options.kills, options.per_run)
+        for _ in chaos.go(options.kills, options.per_run):
+            if options.json:
+                keep(chaos, options.seed, options.json)
     print_table(chaos.kills)
     same = sum(chaos.same)
     runs = f"{len(chaos.same)} runs, {same} of which ended as they had to"
     print(f"\n{len(chaos.kills)} kills in {runs}")
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        document: dict[str, Any] = {"seed": options.seed, "identical": chaos.same}
-        document["kills"] = [asdict(kill) for kill in chaos.kills]
-        options.json.write_text(json.dumps(document, indent=1))
     return 0 if all(chaos.same) else 1
+
+
+def keep(chaos: Chaos, seed: int, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document: dict[str, Any] = {"seed": seed, "identical": chaos.same}
+    document["kills"] = [asdict(kill) for kill in chaos.kills]
+    path.write_text(json.dumps(document, indent=1))
 
 
 class Chaos:
@@ -102,7 +106,8 @@ class Chaos:
         self.same = document["identical"]
         self._draw.seed(f"{document['seed']} {len(self.same)}")
 
-    def go(self, kills: int, per_run: int) -> None:
+    def go(self, kills: int, per_run: int) -> Iterator[None]:
+        """Stops after each run."""
         jobs = {model: make_job(self._folder, model, self._epochs) for model in MODELS}
         expected: dict[str, Outcome] = {}
         while len(self.kills) < kills and time.monotonic() < self._until:
@@ -115,6 +120,7 @@ class Chaos:
             self.same.append(found is not None and found.equals(expected[model]))
             said = "the same" if self.same[-1] else "NOT THE SAME"
             print(f"run {number}, {model}: {len(self.kills)} kills so far, {said}", flush=True)
+            yield
 
     def _disturbed(self, model: str, job: Job, folder: Path, kills: int) -> Outcome | None:
         folder.mkdir()

@@ -122,6 +122,26 @@ def stop_all(children: Sequence[Child], grace_s: float) -> None:
         child.wait(_LAST_PATIENCE_S)
 
 
+def end_held(folder: Path) -> None:
+    """Kills what is held by SIGSTOP, names this folder on its command line, and has lost the
+    process that started it: it cannot hear of that itself."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _is_lost(entry, os.fsencode(folder)):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(entry.name), signal.SIGKILL)
+
+
+def _is_lost(process: Path, folder: bytes) -> bool:
+    try:
+        command = (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    if folder not in command or b"heterps.processes" not in command or b"--parent" not in command:
+        return False
+    parent = command[command.index(b"--parent") + 1].decode()
+    return is_stopped(int(process.name)) and not Path(f"/proc/{parent}").exists()
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a process is held by SIGSTOP or a debugger."""
     return _state(Path(f"/proc/{pid}")) in ("T", "t")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from heterps.wire.segments import PREFIX, segment_folder
@@ -27,10 +27,12 @@ def processes_of(run: Path) -> list[int]:
     return sorted(found)
 
 
-def await_no_processes(run: Path, patience_s: float = PATIENCE_S) -> list[int]:
-    """Those that are still there after so long."""
+def await_no_processes(
+    run: Path, patience_s: float = PATIENCE_S, but: Collection[int] = ()
+) -> list[int]:
+    """Those that are still there after so long, but for these."""
     deadline = time.monotonic() + patience_s
-    while (left := processes_of(run)) and time.monotonic() < deadline:
+    while (left := sorted({*processes_of(run)} - {*but})) and time.monotonic() < deadline:
         time.sleep(0.05)
     return left
 

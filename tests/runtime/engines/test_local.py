@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from heterps.processes import end_held
 from heterps.runtime.engines.local import LocalEngine
-from heterps.testing.engines import CHECKS, all_ended, spec, told
+from heterps.testing.engines import CHECKS, all_ended, lives, spec, told
 from heterps.wire.segments import PREFIX, segment_folder
 
 pytestmark = pytest.mark.slow
@@ -40,17 +41,36 @@ def test_the_local_engine_conforms(check, tmp_path):
     check(LocalEngine, tmp_path)
 
 
+def hold(folder, thread="main"):
+    """A process that has started others, and theirs."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder), thread])
+    deadline = time.monotonic() + 60
+    while not (folder / "ready").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return holder, [pid for name in "01" for pid in json.loads((folder / name).read_text())]
+
+
 @pytest.mark.parametrize("thread", ["main", "other"])
 def test_nothing_is_left_when_the_parent_is_killed(tmp_path, thread):
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path), thread])
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    pids = [pid for name in "01" for pid in json.loads((tmp_path / name).read_text())]
+    holder, pids = hold(tmp_path, thread)
     holder.kill()
     holder.wait()
     assert all_ended(pids[:2]), "the processes themselves"
     assert all_ended(pids[2:]), "and theirs"
+
+
+def test_what_is_held_when_its_parent_is_killed_is_ended_by_the_next(tmp_path):
+    holder, (held, *others) = hold(tmp_path)
+    os.kill(held, signal.SIGSTOP)
+    end_held(tmp_path / "0")
+    assert lives(held), "its parent is there"
+    holder.kill()
+    holder.wait()
+    assert all_ended(others)
+    end_held(tmp_path / "1")
+    assert lives(held), "it is not of that run"
+    end_held(tmp_path / "0")
+    assert all_ended([held])
 
 
 def test_output_is_kept_over_starts_and_last_words_are_of_the_last(tmp_path):

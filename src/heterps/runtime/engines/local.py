@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 
 from heterps.errors import InputError, ProcessError
-from heterps.processes import Child, is_stopped, stop_all, wants_to_run
+from heterps.processes import Child, end_held, is_stopped, stop_all, wants_to_run
 from heterps.runtime.engines.base import GRACE_S, Engine, Handle, ProcessSpec
 from heterps.wire.segments import remove_segments_of
 
@@ -59,6 +59,7 @@ class LocalHandle(Handle):
 class LocalEngine(Engine):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        end_held(folder)
         self._handles: dict[str, LocalHandle] = {}
         self._closed = False
 
