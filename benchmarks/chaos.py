@@ -36,6 +36,7 @@ from heterps.testing.runs import Outcome, outcome, run, small_job
 
 MODELS = {"two_emb": (2, 1), "ctrdnn": (1, 2)}
 SERVERS = 2
+SNAPSHOT_EVERY = 12  # batches: few enough that most kills come after one
 REPORTS = 3  # of progress, a second or 50 batches apart, that are waited for at the most
 PAUSE_S = 0.5
 COORDINATOR = "coordinator"
@@ -170,7 +171,11 @@ class Chaos:
 
 
 def make_job(folder: Path, model: str, epochs: float) -> Job:
-    changes = {"workload__epochs": epochs, "snapshot__every": 50, "servers__count": SERVERS}
+    changes = {
+        "workload__epochs": epochs,
+        "snapshot__every": SNAPSHOT_EVERY,
+        "servers__count": SERVERS,
+    }
     changes |= {"optimizer__name": "adam", "recovery__retries": 10}
     return small_job(folder, model, MODELS[model], **changes)
 
@@ -181,7 +186,7 @@ def measure(kills: Sequence[Kill], events: Sequence[dict[str, Any]]) -> None:
         after = kills[number + 1].at if number + 1 < len(kills) else math.inf
         mine = [event for event in events if kill.at <= event["time"] < after]
         before = [e for e in events if e["kind"] == "progress" and e["time"] < kill.at]
-        noticed = _first(mine, "failure", "resumed")
+        noticed = _first(mine, "failure", "resumed", "started")
         if noticed is None:
             continue
         later = [event for event in mine if event["time"] >= noticed["time"]]
