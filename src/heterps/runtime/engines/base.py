@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import time
@@ -15,6 +16,7 @@ from heterps.errors import InputError, ProcessError
 from heterps.processes import ending
 
 GRACE_S = 10.0
+LOGS = "logs"  # in the run folder
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOOK_EVERY_S = 0.02
 # What the libraries that compute ask for the number of their threads.
@@ -154,6 +156,19 @@ class Engine(ABC):
         """Returns at once. Raises InputError for a name that runs already, and ProcessError when
         there is no such module or place."""
 
+    def admitted(self, spec: ProcessSpec, running: Handle | None, *, closed: bool) -> Path:
+        """Where the output of a process that may be started goes; raises what ``start`` does.
+        ``running`` is the last that had its name."""
+        if closed:
+            raise ProcessError(spec.name, "was not started: the engine is closed")
+        if running is not None and running.poll() is None:
+            raise InputError("name", f"a process '{spec.name}' is running")
+        if not _exists(spec.module):
+            raise ProcessError(spec.name, f"was not started: no module '{spec.module}'")
+        logs = self.folder / LOGS
+        logs.mkdir(parents=True, exist_ok=True)
+        return logs / f"{spec.name}.log"
+
     @abstractmethod
     def close(self, grace_s: float = GRACE_S) -> None:
         """Stops all processes together, and starts no more."""
@@ -163,3 +178,10 @@ class Engine(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -7,15 +7,12 @@ RUN/logs/NAME.log    what the process NAME wrote, over all its starts
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
-from heterps.errors import InputError, ProcessError
+from heterps.errors import ProcessError
 from heterps.processes import Child, end_held, is_stopped, stop_all, wants_to_run
 from heterps.runtime.engines.base import GRACE_S, Engine, Handle, ProcessSpec
 from heterps.wire.segments import remove_segments_of
-
-LOGS = "logs"
 
 
 class LocalHandle(Handle):
@@ -64,16 +61,7 @@ class LocalEngine(Engine):
         self._closed = False
 
     def start(self, spec: ProcessSpec) -> LocalHandle:
-        if self._closed:
-            raise ProcessError(spec.name, "was not started: the engine is closed")
-        running = self._handles.get(spec.name)
-        if running is not None and running.poll() is None:
-            raise InputError("name", f"a process '{spec.name}' is running")
-        if not exists(spec.module):
-            raise ProcessError(spec.name, f"was not started: no module '{spec.module}'")
-        logs = self.folder / LOGS
-        logs.mkdir(parents=True, exist_ok=True)
-        log = logs / f"{spec.name}.log"
+        log = self.admitted(spec, self._handles.get(spec.name), closed=self._closed)
         try:
             child = Child(spec.module, spec.arguments, log, spec.variables(), spec.secret)
         except OSError as error:
@@ -86,13 +74,6 @@ class LocalEngine(Engine):
         stop_all([handle.child for handle in self._handles.values()], grace_s)
         for handle in self._handles.values():
             handle.poll()
-
-
-def exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def read_file(path: Path) -> bytes | None:

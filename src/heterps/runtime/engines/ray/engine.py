@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from heterps.errors import InputError, ProcessError
+from heterps.errors import InputError
 from heterps.runtime.engines.base import GRACE_S, Engine, ProcessSpec, Site
-from heterps.runtime.engines.local import LOGS, exists
 from heterps.runtime.engines.ray.bundles import lacking, limits
 from heterps.runtime.engines.ray.cluster import RayCluster
 from heterps.runtime.engines.ray.handle import RayHandle
@@ -68,15 +67,7 @@ class RayEngine(Engine):
         return int(sum(node.resources.get("CPU", 0.0) for node in nodes))
 
     def start(self, spec: ProcessSpec) -> RayHandle:
-        if self._closed:
-            raise ProcessError(spec.name, "was not started: the engine is closed")
-        running = self._handles.get(spec.name)
-        if running is not None and running.poll() is None:
-            raise InputError("name", f"a process '{spec.name}' is running")
-        if not exists(spec.module):
-            raise ProcessError(spec.name, f"was not started: no module '{spec.module}'")
-        (self.folder / LOGS).mkdir(parents=True, exist_ok=True)
-        log = self.folder / LOGS / f"{spec.name}.log"
+        log = self.admitted(spec, self._handles.get(spec.name), closed=self._closed)
         actor = self._actor(spec)
         self._handles[spec.name] = handle = RayHandle(spec, self._ray, actor, log)
         return handle

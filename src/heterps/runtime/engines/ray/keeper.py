@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from heterps.processes import Child, is_stopped, stop_all, wants_to_run
-from heterps.runtime.engines.local import LOGS, read_file
+from heterps.runtime.engines.base import LOGS
+from heterps.runtime.engines.local import read_file
 from heterps.runtime.engines.ray.handover import Invitation, Inviter
 from heterps.wire.segments import remove_segments_of
 
