@@ -19,6 +19,7 @@ from heterps.ps.manifests import MANIFEST
 from heterps.ps.rules import RULES
 from heterps.ps.sharding import bucket_of, shard_of
 from heterps.ps.snapshots import Partial, open_snapshot
+from heterps.testing.snapshots import flip
 from heterps.testing.tables import STORES, assert_same_rows, make_table
 
 DIM = 3
@@ -244,12 +245,6 @@ def test_parts_that_leave_out_buckets_are_not_published(make, tmp_path):
     with Partial(tmp_path / "s") as partial, pytest.raises(SnapshotError, match="buckets"):
         partial.publish([table.save_part(partial.folder, "t", 0, 2)])
     assert list(tmp_path.iterdir()) == []
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def cut(path: Path) -> None:

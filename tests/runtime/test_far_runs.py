@@ -21,6 +21,7 @@ from heterps.testing.forking import ForkEngine
 from heterps.testing.hdfs import Hdfs
 from heterps.testing.live_runs import LiveRun
 from heterps.testing.runs import outcome, run, small_job
+from heterps.testing.snapshots import flip
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -52,13 +53,6 @@ def with_data_at(data, url, **changes):
 
 def events(path, kind):
     return [event for event in read_events(path / "events.jsonl") if event["kind"] == kind]
-
-
-def flip(url):
-    file_system, path = fsspec.core.url_to_fs(str(url))
-    content = bytearray(file_system.cat_file(path))
-    content[len(content) // 2] ^= 4
-    file_system.pipe_file(path, bytes(content))
 
 
 def await_one(snapshots):

@@ -16,6 +16,7 @@ from heterps.runtime.training import train_run
 from heterps.testing.faults import Fault, Faults, dying_engine, names_of
 from heterps.testing.forking import ForkEngine
 from heterps.testing.runs import outcome, small_job
+from heterps.testing.snapshots import flip
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 REPLICAS, SERVERS = (2, 1), 2
@@ -99,14 +100,13 @@ def test_a_run_that_gets_nowhere_is_given_up(data, tmp_path):
 def test_a_damaged_snapshot_is_set_aside_and_the_one_before_is_used(data, tmp_path, undisturbed):
     path, notes = tmp_path / "run", []
 
-    def damage():
-        file = Snapshots(path).paths()[0] / "dense.safetensors"
-        content = bytearray(file.read_bytes())
-        content[-1] ^= 1
-        file.write_bytes(content)
+    def damage(note):
+        if not notes:  # of the failure: no process is there any more that writes one
+            flip(Snapshots(path).paths()[0] / "dense.safetensors")
+        notes.append(note)
 
-    faults = Faults(Fault("stage-1-replica-0", 28), then=damage)
-    _, found = trained(make_job(data), path, faults.engine, faults.report, notes.append)
+    faults = Faults(Fault("stage-1-replica-0", 28))
+    _, found = trained(make_job(data), path, faults.engine, faults.report, damage)
     assert found.equals(undisturbed)
     (warning,) = events(path, "warning")
     assert "dense.safetensors: is missing or has changed" in warning["text"]

@@ -1,6 +1,5 @@
 """Snapshots on disk, without a run around them."""
 
-import functools
 import os
 import threading
 
@@ -11,6 +10,7 @@ from heterps.errors import SnapshotError
 from heterps.ps import SparseTable
 from heterps.runtime.saved_model import saving
 from heterps.runtime.snapshot import Snapshots, Writer, base_of, next_base, verified
+from heterps.testing.snapshots import flip, write_chain
 
 STATE = {"layer.weight": torch.arange(6.0), "optimizer/layer.weight/exp_avg": torch.ones(6)}
 
@@ -59,12 +59,6 @@ def truncate(file):
     os.truncate(file, file.stat().st_size - 9)
 
 
-def flip(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 4
-    file.write_bytes(content)
-
-
 @pytest.mark.parametrize("damage", [truncate, flip, os.remove])
 def test_damage_to_any_file_is_found_and_the_one_before_is_used(tmp_path, damage):
     whole = Snapshots(tmp_path / "0")
@@ -80,30 +74,21 @@ def test_damage_to_any_file_is_found_and_the_one_before_is_used(tmp_path, damage
         assert "\n" not in line
 
 
-def write_chain(snapshots, *steps):
-    """The first is whole, the others are deltas of the one before."""
-    table, base = SparseTable(2, "sgd"), None
-    for step in steps:
-        table.push([step], [[1.0, 1.0]])
-        save = functools.partial(table.save, delta_of=base)
-        base = snapshots.write(step, STATE, {"lanes": 16}, save) / "tables"
-
-
 def test_bases_are_kept_as_long_as_a_delta_needs_them(tmp_path):
     snapshots = Snapshots(tmp_path, keep=2)
-    write_chain(snapshots, 1, 2, 3, 4)
+    write_chain(snapshots, STATE, 1, 2, 3, 4)
     assert len(names(snapshots)) == 4
     assert base_of(snapshots.paths()[0]) == "step-00000003"
-    write_chain(snapshots, 5, 6)
+    write_chain(snapshots, STATE, 5, 6)
     assert len(names(snapshots)) == 6, "5 is the base of both that are kept, and may be torn"
-    write_chain(snapshots, 7)
+    write_chain(snapshots, STATE, 7)
     assert names(snapshots) == ["step-00000007", "step-00000006", "step-00000005"]
     assert base_of(snapshots.paths()[2]) is None
 
 
 @pytest.mark.parametrize("damage", [truncate, flip, os.remove])
 def test_of_a_torn_delta_the_one_before_is_used(snapshots, damage):
-    write_chain(snapshots, 1, 2, 3)
+    write_chain(snapshots, STATE, 1, 2, 3)
     damage(next((snapshots.paths()[0] / "tables" / "table").iterdir()))
     said = []
     found = snapshots.newest(said.append)
@@ -116,8 +101,8 @@ def test_of_a_torn_delta_the_one_before_is_used(snapshots, damage):
 
 
 def test_a_torn_base_is_told_once_and_takes_its_deltas_with_it(snapshots):
-    write_chain(snapshots, 1)
-    write_chain(snapshots, 2, 3, 4)
+    write_chain(snapshots, STATE, 1)
+    write_chain(snapshots, STATE, 2, 3, 4)
     flip(next((snapshots.paths()[2] / "tables" / "table").iterdir()))
     said = []
     assert snapshots.newest(said.append).step == 1
@@ -126,9 +111,9 @@ def test_a_torn_base_is_told_once_and_takes_its_deltas_with_it(snapshots):
 
 
 def test_a_whole_one_is_due_when_its_deltas_hold_far_more_rows(snapshots):
-    write_chain(snapshots, *range(1, 6))
+    write_chain(snapshots, STATE, *range(1, 6))
     assert next_base(snapshots.paths()[0] / "tables") is not None
-    write_chain(snapshots, *range(7, 13))
+    write_chain(snapshots, STATE, *range(7, 13))
     assert next_base(snapshots.paths()[0] / "tables") is None
     assert next_base(snapshots.folder / "nowhere") is None
 

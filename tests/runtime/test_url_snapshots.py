@@ -1,8 +1,5 @@
 """Snapshots of a run at a URL, without a run around them."""
 
-import functools
-
-import fsspec
 import pytest
 import torch
 
@@ -11,6 +8,7 @@ from heterps.ps import SparseTable
 from heterps.runtime.snapshot import Check, Snapshots, base_of, next_base
 from heterps.storage.places import place
 from heterps.testing.runs import small_job
+from heterps.testing.snapshots import flip, write_chain
 
 pytestmark = pytest.mark.slow
 STATE = {"layer.weight": torch.arange(6.0)}
@@ -21,24 +19,8 @@ def snapshots(request, tmp_path):
     return Snapshots(tmp_path, keep=2, folder=place(f"{request.getfixturevalue(request.param)}/r"))
 
 
-def write_chain(snapshots, *steps):
-    """The first is whole, the others are deltas of the one before."""
-    table, base = SparseTable(2, "sgd"), None
-    for step in steps:
-        table.push([step], [[1.0, 1.0]])
-        save = functools.partial(table.save, delta_of=base)
-        base = snapshots.write(step, STATE, {"lanes": 16}, save) / "tables"
-
-
 def steps_of(snapshots):
     return [int(path.name.split("-")[1]) for path in snapshots.paths()]
-
-
-def flip(url):
-    file_system, path = fsspec.core.url_to_fs(str(url))
-    content = bytearray(file_system.cat_file(path))
-    content[len(content) // 2] ^= 4
-    file_system.pipe_file(path, bytes(content))
 
 
 def rows_file(path):
@@ -46,7 +28,7 @@ def rows_file(path):
 
 
 def test_what_goes_in_comes_back_and_bases_are_kept_as_long_as_they_are_needed(snapshots):
-    write_chain(snapshots, 1, 2, 3)
+    write_chain(snapshots, STATE, 1, 2, 3)
     found = snapshots.newest()
     assert (found.step, found.about["lanes"]) == (3, 16)
     assert torch.equal(found.state()["layer.weight"], STATE["layer.weight"])
@@ -56,16 +38,16 @@ def test_what_goes_in_comes_back_and_bases_are_kept_as_long_as_they_are_needed(s
     assert steps_of(snapshots) == [3, 2, 1]
     assert base_of(snapshots.paths()[0]) == snapshots.paths()[1].name
     assert next_base(found.tables) == found.tables
-    write_chain(snapshots, 4)
-    write_chain(snapshots, 5)
+    write_chain(snapshots, STATE, 4)
+    write_chain(snapshots, STATE, 5)
     assert steps_of(snapshots) == [5, 4]
-    write_chain(snapshots, 5)
+    write_chain(snapshots, STATE, 5)
     assert steps_of(snapshots) == [5, 4], "a step that is reached again is written again"
 
 
 def test_damage_is_found_set_aside_and_the_one_before_is_used(snapshots):
-    write_chain(snapshots, 1)
-    write_chain(snapshots, 2, 3)
+    write_chain(snapshots, STATE, 1)
+    write_chain(snapshots, STATE, 2, 3)
     newest, said = snapshots.paths()[0], []
     flip(rows_file(newest))
     assert snapshots.newest().step == 3, "contents are for those to check who load them"
@@ -82,7 +64,7 @@ def test_damage_is_found_set_aside_and_the_one_before_is_used(snapshots):
 
 
 def test_what_a_killed_writer_has_left_is_no_snapshot_and_is_swept(snapshots):
-    write_chain(snapshots, 3)
+    write_chain(snapshots, STATE, 3)
     torn = snapshots.folder / "step-00000009-0123abcd"
     (torn / "tables/manifest.json").write_text("{}")
     assert snapshots.last_step == 3
@@ -93,7 +75,7 @@ def test_what_a_killed_writer_has_left_is_no_snapshot_and_is_swept(snapshots):
 def test_a_new_run_does_not_take_the_place_of_another(snapshots, tmp_path):
     snapshots.claim()
     snapshots.claim()
-    write_chain(snapshots, 3)
+    write_chain(snapshots, STATE, 3)
     with pytest.raises(InputError, match=r"^snapshot.to: .*/r holds snapshots of another run"):
         snapshots.claim()
 

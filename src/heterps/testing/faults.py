@@ -28,9 +28,8 @@ class Fault:
 class Faults:
     """Gives a run its engine and hears its reports; each fault happens once, in their order."""
 
-    def __init__(self, *faults: Fault, then: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, *faults: Fault) -> None:
         self._left = list(faults)
-        self._then = then
         self._engine: _Engine | None = None
         self.done: list[Fault] = []
 
@@ -43,7 +42,6 @@ class Faults:
             fault = self._left.pop(0)
             self.done.append(fault)
             threading.Timer(fault.after_s, self._act, [fault]).start()
-            self._then()
 
     def _act(self, fault: Fault) -> None:
         assert self._engine is not None
