@@ -6,7 +6,8 @@ The cluster has the machine's own cores and two emulated types: ``slow``, and ``
 slower still and behind a link of 40 Mbit/s. Every plan is run at staleness 2 and 0 and set beside
 what the formula and the simulator say. Hosts that are shared change their pace by a fifth from one
 minute to the next: so there are rounds, with a profile measured in each as ``heterps profile``
-does, and one run of every plan; the profiles' mean and the runs' median count. At the end
+does, and one run of every plan, which is set beside what that profile says; the median of those
+ratios counts. At the end
 ``heterps plan`` chooses, and its choice is run too. The plans of the last group use a core of the
 machine itself, which with the server makes the run oversubscribed by the rule on two cores: they
 are shown and do not count. The cores are kept awake meanwhile (awake.py). It takes about ten
@@ -29,11 +30,12 @@ from rich.console import Console
 from awake import awake
 from heterps.job.spec import Job
 from heterps.planning.measured import check_stages
-from heterps.planning.plan import Plan, make_plan
+from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.profile import Profile
 from heterps.planning.schedulers import make_scheduler
 from heterps.planning.simulate import simulate
+from heterps.planning.simulated import cheapest_simulated
 from heterps.runtime.emulation import Demand
 from heterps.runtime.measuring import Measurement, Measurer
 from heterps.runtime.profiling import measure_profile
@@ -86,31 +88,25 @@ def parsed() -> argparse.Namespace:
 def of_model(model: str, console: Console, options: argparse.Namespace) -> dict[str, Any]:
     job = Job.parse(document(model))
     plans = [*PLANS[model], *WITH_A_CORE[model]]
-    profiles, ran = [], {}
+    profiles = []
+    ran: dict[tuple[int, int], list[Ran]] = {}
     for number in range(options.rounds):
         console.print(f"{model}, round {number + 1}: profile", style="dim", highlight=False)
         profiles.append(measure_profile(job, make_engine=ForkEngine))
-        problem = with_profile(job, mean_of(profiles))
+        problem = with_profile(job, profiles[-1])
         again = range(len(PLANS[model]) if number else len(plans))
         for at in options.plans or again:
             plan = as_plan(problem, plans[at])
             for staleness in (2, 0):
                 found = run(job, problem, plan, staleness, options.seconds, console)
                 ran.setdefault((at, staleness), []).append(found)
-    outcomes = [compared(model, problem, median_of(each)) for each in ran.values()]
+    problem = with_profile(job, mean_of(profiles))
+    outcomes = [compared(model, problem, each) for each in ran.values()]
     for each in outcomes:
         tell(console, each, options.stages)
     chosen = {} if options.plans else choice(model, job, problem, outcomes, options, console)
     about = {"profiles": [profile.as_document() for profile in profiles]}
     return {**about, "choice": chosen, "outcomes": outcomes}
-
-
-def median_of(runs: Sequence[Ran]) -> Ran:
-    """The one in the middle, with the median of all throughputs."""
-    reached = tuple(each.found.samples_per_s for each in runs)
-    middle = sorted(runs, key=lambda each: each.found.samples_per_s)[len(runs) // 2]
-    found = replace(middle.found, samples_per_s=statistics.median(reached))
-    return replace(middle, found=found, runs=reached)
 
 
 def with_profile(job: Job, profile: Profile) -> Problem:
@@ -129,13 +125,17 @@ def mean_of(profiles: Sequence[Profile]) -> Profile:
 
 @dataclass(frozen=True)
 class Ran:
-    """A plan that was run."""
+    """A plan that was run, with the figures of the profile that was measured before it."""
 
-    assignment: tuple[str, ...]
-    units: tuple[int, ...]
+    plan: Plan
     staleness: int
     found: Measurement
-    runs: tuple[float, ...] = ()  # samples per second of all its runs
+    formula: float
+    simulated: float
+
+    @property
+    def measured(self) -> float:
+        return self.found.samples_per_s
 
 
 def run(
@@ -150,24 +150,26 @@ def run(
     reached = f"{found.samples_per_s:,.0f} samples/s, expected {expected:,.0f}"
     said = f"{name_of(plan)}, staleness {staleness}: {reached}"
     console.print(said, style="dim", highlight=False)
-    return Ran(plan.assignment, plan.units, staleness, found)
+    return Ran(plan, staleness, found, plan.throughput or 0.0, expected)
 
 
-def compared(model: str, problem: Problem, ran: Ran) -> Outcome:
-    plan = make_plan(problem, "given", ran.assignment, ran.units)
+def compared(model: str, problem: Problem, runs: Sequence[Ran]) -> Outcome:
+    """Of all runs of a plan: the median, with predictions off by the median of their ratios."""
+    middle = sorted(runs, key=lambda each: each.measured)[len(runs) // 2]
+    measured = statistics.median(each.measured for each in runs)
+    plan, found = middle.plan, middle.found
     bound = min(plan.stages, key=lambda stage: stage.throughput or float("inf"))
-    found = ran.found
     return Outcome(
         model,
         name_of(plan),
-        ran.staleness,
-        found.samples_per_s,
-        ran.runs,
-        plan.throughput or 0.0,
-        simulate(problem, plan, staleness=ran.staleness).samples_per_s or 0.0,
+        middle.staleness,
+        measured,
+        tuple(each.measured for each in runs),
+        measured * statistics.median(each.formula / each.measured for each in runs),
+        measured * statistics.median(each.simulated / each.measured for each in runs),
         bound.bound_by,
         oversubscribed(problem, plan),
-        dollars_per_million(problem, plan, found.samples_per_s),
+        dollars_per_million(problem, plan, measured),
         min(stage.calm for stage in found.stages if stage is not None),
         parts(plan, found, problem.workload.batch_size),
     )
@@ -205,17 +207,18 @@ def choice(
     console: Console,
 ) -> dict[str, Any]:
     """By cost under a floor: the plan that predictions choose among those that ran, and the one
-    that ``heterps plan`` chooses among all, each beside the cheapest that was measured."""
+    that ``heterps plan --simulated`` chooses among all, beside the cheapest that was measured."""
     ran = [each for each in counted(outcomes) if each.staleness == 2]
     floor = FLOOR * statistics.median(each.measured for each in ran)
     able = [each for each in ran if each.measured >= floor]
     best = min(able, key=lambda each: each.dollars_per_million)
-    said = [each for each in ran if each.formula >= floor]
-    among = min(said, key=lambda each: each.predicted_dollars_per_million)
-    free = problem.with_limits(ROOM).with_min_throughput(floor)
-    plan = make_scheduler("exact").plan(free)
+    said = [each for each in ran if each.simulated >= floor]
+    among = min(said, key=lambda each: each.simulated_dollars_per_million)
+    stale = problem.workload.model_copy(update={"staleness": 2})
+    free = replace(problem, workload=stale).with_limits(ROOM).with_min_throughput(floor)
+    plan = cheapest_simulated(free, make_scheduler("exact").plan(free)).plan
     again = [run(job, problem, plan, 2, options.seconds, console) for _ in range(options.rounds)]
-    of_all = compared(model, problem, median_of(again))
+    of_all = compared(model, problem, again)
     tell(console, of_all)
     return {
         "floor": floor,

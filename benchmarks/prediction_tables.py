@@ -35,8 +35,8 @@ class Outcome:
     stages: list[dict[str, Any]]
 
     @property
-    def predicted_dollars_per_million(self) -> float:
-        return self.dollars_per_million * self.measured / self.formula
+    def simulated_dollars_per_million(self) -> float:
+        return self.dollars_per_million * self.measured / self.simulated
 
     @property
     def formula_error(self) -> float:

@@ -52,6 +52,18 @@ def test_credit_bounds_what_is_under_way_on_a_long_way():
     assert period(stages, staleness=50, batches=300) == pytest.approx(24 / 4)
 
 
+def test_the_way_between_two_hosts_is_gone_once_each_way():
+    stages = [stage(1, 1, 1, way_s=10.0), stage(1, 1, 1, way_s=6.0)]
+    assert period(stages, staleness=50, batches=300) == pytest.approx(24 / 4)
+
+
+def test_rows_are_waited_for_on_their_way_from_the_commit_of_the_batch_before():
+    # Their gradients are a second under way, and rows that were asked for before another one.
+    assert period([stage(latency_s=1.0, rows=True)]) == pytest.approx(5)
+    assert period([stage(way_s=1.0, rows=True)]) == pytest.approx(5)
+    assert period([stage(way_s=1.0, rows=True)], staleness=2) == pytest.approx(3)
+
+
 def test_communication_runs_beside_compute_unless_it_is_said_not_to():
     busy = [stage(fetch_s=5.0)]
     assert period(busy, m=4, staleness=2) == pytest.approx(20)

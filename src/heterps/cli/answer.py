@@ -18,6 +18,7 @@ from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.provisioning import provision
 from heterps.planning.simulate import simulate
+from heterps.planning.simulated import cheapest_simulated
 from heterps.planning.simulation import Simulation
 
 # An explanation takes no longer; what it has not proven by then, it says.
@@ -36,6 +37,7 @@ class Request:
     explain: bool
     frontier: bool
     problem_files: bool
+    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def answer(file: Path, request: Request, interrupt: Interrupt) -> Answer:
         plan = _provision(problem, request.assignment)
     else:
         plan = _plan(problem, seed, request, interrupt)
+    if request.simulated:
+        plan = _simulated(problem, plan, interrupt)
     explanation = _explain(problem, plan, interrupt) if request.explain else None
     curve = frontier(problem, stop=interrupt.stop) if request.frontier else None
     simulation = None if comparison else _simulate(problem, plan)
@@ -97,6 +101,14 @@ def _plan(problem: Problem, seed: int, request: Request, interrupt: Interrupt) -
     budget = request.time_budget
     with ProgressBar(request.method, budget) as bar:
         return api.plan(problem, request.method, seed, budget, bar.report, stop=interrupt.stop)
+
+
+def _simulated(problem: Problem, plan: Plan, interrupt: Interrupt) -> Plan:
+    started = time.monotonic()
+    with ProgressBar("simulated", None) as bar:
+        found = cheapest_simulated(problem, plan, stop=interrupt.stop, report=bar.report)
+    took = (plan.planning_s or 0.0) + time.monotonic() - started
+    return replace(found.plan, planning_s=took, lower_bound=plan.lower_bound)
 
 
 def _provision(problem: Problem, assignment: tuple[str, ...]) -> Plan:

@@ -27,6 +27,7 @@ Examples:
   heterps plan job.yaml --plot plan.html        the same as pictures
   heterps plan --problem a.json b.json --json   one line of JSON a file
   heterps plan p.json --assignment cpu,cpu,gpu  units for a given assignment
+  heterps plan job.yaml --simulated             units by the simulator, not the formula
   heterps plan job.yaml --measure 8             run plans here, take the best of them
 \b
 JOB is a job file (YAML or JSON) that holds or points to a cluster, a profile
@@ -86,6 +87,10 @@ def plan(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan as JSON.")
     ] = None,
+    simulated: Annotated[
+        bool,
+        typer.Option("--simulated", help="Of the cheapest plans take the best in the simulator."),
+    ] = False,
     measure: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Run up to N plans, learn from what they cost."),
@@ -100,8 +105,12 @@ def plan(
 ) -> None:
     """Choose the cheapest plan that meets the throughput floor."""
     _check_usage(files, method, compare, assignment, plot, out)
+    if simulated and (compare or assignment is not None):
+        alone = "goes with neither --compare nor --assignment"
+        raise typer.BadParameter(alone, param_hint="--simulated")
     if measure is not None:
-        other = problem or compare or frontier or plot is not None or assignment is not None
+        other = problem or compare or frontier or simulated
+        other = other or plot is not None or assignment is not None
         _check_measure(files, method, other=other)
         from heterps.cli.measure import plan_by_measuring
 
@@ -122,6 +131,7 @@ def plan(
         explain=not (as_json or compare) if explain is None else explain,
         frontier=frontier or plot is not None,
         problem_files=problem,
+        simulated=simulated,
     )
     debug = debug or bool(context.find_root().params.get("debug"))
     interrupt = Interrupt()

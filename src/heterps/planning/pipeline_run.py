@@ -99,6 +99,13 @@ class PipelineRun:
         self._sequence += 1
         heapq.heappush(self._events, (time, self._sequence, act, replica, at))
 
+    def _later(self, seconds: float, act: Act, replica: int, at: int) -> None:
+        """At once, if it takes no time."""
+        if seconds > 0:
+            self._at(self._now + seconds, act, replica, at)
+        else:
+            act(replica, at)
+
     def _over_link(self, replica: int, seconds: float, act: Act, to: int, at: int) -> None:
         """``act`` follows when the link of the replica has carried the message."""
         if seconds <= 0:
@@ -149,6 +156,10 @@ class PipelineRun:
         if not stage.rows:
             self._arrive(replica, stage.fetch_s, self._ready, at)
             return
+        self._later(stage.way_s, self._asked, replica, at)
+
+    def _asked(self, replica: int, at: int) -> None:
+        """The servers know what it wants."""
         awaited = at // self._shape.micro_batches - 1 - self._shape.staleness
         if awaited <= self._rows_committed:
             self._by_servers(self._pulled, replica, at)
@@ -156,6 +167,10 @@ class PipelineRun:
             self._held.setdefault(awaited, []).append((replica, at))
 
     def _pulled(self, replica: int, at: int) -> None:
+        stage = self._times[self._stage[replica]]
+        self._later(stage.latency_s + stage.way_s, self._rows_come, replica, at)
+
+    def _rows_come(self, replica: int, at: int) -> None:
         self._arrive(replica, self._times[self._stage[replica]].fetch_s, self._ready, at)
 
     def _ready(self, replica: int, at: int) -> None:
@@ -249,7 +264,8 @@ class PipelineRun:
         self._travel(replica, self._stage[replica] - 1, self._gradient_sent, at)
 
     def _travel(self, replica: int, to: int, act: Act, at: int) -> None:
-        latency = self._times[self._stage[replica]].latency_s + self._times[to].latency_s
+        one, other = self._times[self._stage[replica]], self._times[to]
+        latency = one.latency_s + other.latency_s + max(one.way_s, other.way_s)
         receiver = self._number[to, self._shape.replica(to, at)]
         self._at(self._now + latency, act, receiver, at)
 
@@ -261,6 +277,10 @@ class PipelineRun:
         self._work(replica)
 
     def _pushed(self, replica: int, at: int) -> None:
+        stage = self._times[self._stage[replica]]
+        self._later(stage.latency_s + stage.way_s, self._gradients_come, replica, at)
+
+    def _gradients_come(self, replica: int, at: int) -> None:
         self._by_servers(self._counted, replica, at)
 
     def _counted(self, _: int, at: int) -> None:

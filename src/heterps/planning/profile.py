@@ -56,13 +56,16 @@ def _checked(layers: tuple[LayerProfile, ...]) -> tuple[LayerProfile, ...]:
 class TypeSource(Record):
     """Where the figures of a type are from: ``units`` are the numbers of them that were run,
     ``spread`` the relative deviation of what was timed, ``residual`` that of the fit over units.
-    Figures with the same ``key`` were measured under the same conditions."""
+    Figures with the same ``key`` were measured under the same conditions. ``link_ms`` (one way) and
+    ``link_mbps`` are what was found between hosts, where units and servers are on several."""
 
     source: Text
     key: Text | None = None
     units: tuple[Positive, ...] = ()
     spread: Amount | None = None
     residual: Amount | None = None
+    link_ms: Amount | None = None
+    link_mbps: Amount | None = None
 
 
 class Profile(Record):

@@ -15,8 +15,9 @@ ROWS_KIND = "embedding"
 class ServiceTimes:
     """Seconds. ``fetch_s`` is what a micro-batch needs before it goes forward beside its input (its
     rows, its samples), ``push_s`` the gradients of its rows. Half of a transfer is the activations,
-    the other half their gradients. ``sync_s`` is paid once a batch, ``latency_s`` once a message,
-    and occupies nobody. ``rows``: the stage asks the parameter servers. ``sums``: it has weights,
+    the other half their gradients. ``sync_s`` is paid once a batch. ``latency_s`` is paid once a
+    message by each side, ``way_s`` once for both sides: the way between their hosts; neither
+    occupies anybody. ``rows``: the stage asks the parameter servers. ``sums``: it has weights,
     whose gradients its replicas sum up.
     """
 
@@ -30,6 +31,7 @@ class ServiceTimes:
     push_s: float = 0.0
     sync_s: float = 0.0
     latency_s: float = 0.0
+    way_s: float = 0.0
     rows: bool = False
     sums: bool = True
 
@@ -75,6 +77,7 @@ def service_times(problem: Problem, stage: Stage, units: int, micro_batches: int
         push += comm * (1 - pulled)
         sync += on.sync_s
     link_ms = next(t.link_ms for t in problem.cluster.types if t.name == stage.type)
+    measured = problem.profile.types.get(stage.type)
     return ServiceTimes(
         type=stage.type,
         replicas=units,
@@ -86,6 +89,7 @@ def service_times(problem: Problem, stage: Stage, units: int, micro_batches: int
         push_s=scale * push,
         sync_s=sync,
         latency_s=(link_ms or 0.0) / 1e3,
+        way_s=(measured.link_ms or 0.0) / 1e3 if measured else 0.0,
         rows=any(layer.kind == ROWS_KIND for layer in own),
         sums=any(layer.held_bytes > 0 for layer in own),
     )

@@ -18,11 +18,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from heterps.testing.namespaces import NamespaceError, run_ip
 
 _PATIENCE_S = 120.0
+_DASHBOARD = 8265
 _SCRIPT = """
 set -e
 mount -t tmpfs -o size=512m tmpfs {disk}
@@ -133,11 +134,18 @@ class Machine:
         return False
 
 
+class Wires(NamedTuple):
+    """Between machines: how long a packet is under way, and what each of them can send."""
+
+    delay_ms: float
+    mbps: float
+
+
 class Machines:
     """So many of them. They reach us at ``here``. Raises NamespaceError when it is entered where
     none can be made."""
 
-    def __init__(self, count: int, disk: Path) -> None:
+    def __init__(self, count: int, disk: Path, wires: Wires | None = None) -> None:
         own = f"heterps-{os.getpid()}"
         self._switch = f"{own}-switch"
         net = f"10.212.{os.getpid() % 250}"
@@ -145,6 +153,7 @@ class Machines:
         disk.mkdir(exist_ok=True)
         addresses = [f"{net}.{number + 1}" for number in range(count)]
         self.all = [Machine(f"{own}-{n}", address, disk) for n, address in enumerate(addresses)]
+        self._wires = wires
         self._closing = ExitStack()
 
     def __getitem__(self, number: int) -> Machine:
@@ -165,12 +174,10 @@ class Machines:
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
-    def slow_down(self, *netem: str) -> None:
-        """What every machine sends goes out so: ``delay 10ms rate 1gbit``, as `tc` knows it."""
-        for machine in self.all:
-            machine.run("tc", "qdisc", "replace", "dev", "eth0", "root", "netem", *netem)
-
     def _plug_in(self) -> None:
+        if self._wires is not None:
+            self._plug_into_slow_switch(self._wires)
+            return
         self._add(self._switch)
         run_ip("-n", self._switch, "link", "add", "switch", "type", "bridge")
         run_ip("-n", self._switch, "link", "set", "switch", "up")
@@ -190,6 +197,21 @@ class Machines:
         run_ip("address", "add", f"{self.here}/24", "dev", ours)
         run_ip("link", "set", ours, "up")
 
+    def _plug_into_slow_switch(self, wires: Wires) -> None:
+        for machine in self.all:
+            self._add(machine.name)
+        ports = [f"{machine.name}={machine.address}" for machine in self.all]
+        command = [sys.executable, "-m", "heterps.testing.slow_switch"]
+        command += [f"{wires.delay_ms:g}", f"{wires.mbps:g}", *ports, f"={self.here}"]
+        switch = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", *command], stdout=subprocess.PIPE, text=True
+        )
+        self._closing.callback(switch.wait)
+        self._closing.callback(switch.kill)
+        assert switch.stdout is not None
+        if switch.stdout.readline() != "ready\n":
+            raise NamespaceError("there can be no tun devices here")
+
     def _add(self, name: str) -> None:
         run_ip("netns", "add", name)
         delete = ["ip", "netns", "delete", name]
@@ -200,9 +222,12 @@ class Machines:
 class RayMachines(Machines):
     """With a Ray node on each; the first is the head. ``resources`` are those of each machine."""
 
-    def __init__(self, disk: Path, resources: Sequence[Mapping[str, float]]) -> None:
-        super().__init__(len(resources), disk)
+    def __init__(
+        self, disk: Path, resources: Sequence[Mapping[str, float]], wires: Wires | None = None
+    ) -> None:
+        super().__init__(len(resources), disk, wires)
         self._resources = resources
+        self.dashboard = f"http://{self.all[0].address}:{_DASHBOARD}"
         self.environment = {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(disk / "token"),
@@ -228,7 +253,8 @@ class RayMachines(Machines):
     def start_node(self, number: int) -> None:
         machine, own = self.all[number], dict(self._resources[number])
         command = [sys.executable, "-m", "ray.scripts.scripts", "start"]
-        where = ["--head", "--port=6379", "--include-dashboard=false"]
+        where = ["--head", "--port=6379", "--include-dashboard=true"]
+        where += [f"--dashboard-host={machine.address}", f"--dashboard-port={_DASHBOARD}"]
         command += where if number == 0 else [f"--address={self.environment['RAY_ADDRESS']}"]
         command += [f"--node-ip-address={machine.address}", f"--num-cpus={own.pop('CPU', 1):g}"]
         counts = ", ".join(f'"{name}": {count:g}' for name, count in own.items())

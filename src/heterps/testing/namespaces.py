@@ -72,12 +72,7 @@ class TwoHosts:
 
     def enter(self, host: int) -> None:
         """Takes the calling thread, and those that it starts, to a host."""
-        descriptor = os.open(_NAMESPACES / self._names[host], os.O_RDONLY)
-        try:
-            if ctypes.CDLL(None, use_errno=True).setns(descriptor, _CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "setns")
-        finally:
-            os.close(descriptor)
+        enter_namespace(self._names[host])
 
 
 class _Engine(ForkEngine):
@@ -100,6 +95,17 @@ def _with(arguments: Sequence[str], own: Mapping[str, str]) -> tuple[str, ...]:
         if name in given:
             kept[at + 1] = given.pop(name)
     return (*kept, *(part for pair in given.items() for part in pair))
+
+
+def enter_namespace(where: str | int) -> None:
+    """Takes the calling thread to a network namespace, by its name or an open descriptor."""
+    descriptor = os.open(_NAMESPACES / where, os.O_RDONLY) if isinstance(where, str) else where
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(descriptor, _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        if isinstance(where, str):
+            os.close(descriptor)
 
 
 def run_ip(*arguments: str) -> None:

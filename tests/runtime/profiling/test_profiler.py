@@ -81,13 +81,12 @@ def test_a_type_that_is_neither_here_nor_in_the_catalogue_is_refused(data):
         measure_profile(job, make_engine=_never)
 
 
-def test_runs_divide_a_batch_and_leave_the_machine_room(data, monkeypatch):
+def test_runs_divide_a_batch_and_leave_the_machine_room(data):
     job = small_job(data, "ctrdnn", cluster__types=[SLOW])
     entry = job.cluster.types[0]
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(2))
-    assert unit_counts(job, entry) == [1, 4]
-    assert unit_counts(job, entry.model_copy(update={"slowdown": 4.0})) == [1, 2]
-    assert unit_counts(job, entry.model_copy(update={"slowdown": 1.0})) == [1]
+    assert unit_counts(job, entry, 2) == [1, 4]
+    assert unit_counts(job, entry.model_copy(update={"slowdown": 4.0}), 2) == [1, 2]
+    assert unit_counts(job, entry.model_copy(update={"slowdown": 1.0}), 2) == [1]
 
 
 def test_conditions_are_the_model_the_unit_and_the_batches(data):

@@ -34,6 +34,8 @@ def measured_key(job: Job, entry: ResourceType) -> str:
         "versions": installed_versions(),
         "machine": machine(),
     }
+    if job.engine != "local":
+        parts |= {"engine": job.engine, "ray": document.get("ray")}
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 

@@ -3,11 +3,12 @@ figures."""
 
 from __future__ import annotations
 
-import os
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from heterps.runtime.profiling.assemble import Batches, Moved, figures, link_s, 
 from heterps.runtime.profiling.cache import machine, measured_key
 from heterps.runtime.profiling.exchange import Batch, read_batches, time_cuts, time_rows
 from heterps.runtime.profiling.layers import LayerTimes, time_layers
+from heterps.runtime.profiling.links import Link, measure_link
 from heterps.runtime.profiling.observed import StageSeconds
 from heterps.runtime.profiling.trial import bare, run_trial, whole_model
 
@@ -117,22 +119,29 @@ class _Profiling:
         batch, moved = self._what_moves()
         report(0.1, "layers")
         times = self._times(entry, batch)
-        counts = unit_counts(self._job, entry)
+        assert self._make_engine is not None, "made for what is not known"
+        counts = unit_counts(self._job, entry, _cores_of(self._make_engine))
         trials: dict[int, StageSeconds] = {}
         for at, units in enumerate(counts):
             report(0.2 + 0.8 * at / len(counts), f"a run on {units}")
             trials[units] = self._trial(entry, units, times)
         found = totals(trials, self._batches, partial(self._exchange_s, entry))
-        layers = self._setup.trace.layers
-        own = figures(entry, layers, trials[1], times, found, moved, self._batches)
+        layers, linked, link = self._setup.trace.layers, entry, self._link(entry)
+        if link is not None:  # the slower one is felt
+            mbps = min(link.mbps, entry.link_mbps or link.mbps)
+            linked = entry.model_copy(update={"link_mbps": mbps})
+        own = figures(linked, layers, trials[1], times, found, moved, self._batches)
         about = {
             "source": MEASURED,
             "key": measured_key(self._job, entry),
             "units": counts,
             "spread": max(times.spread, *(seen.spread for seen in trials.values())),
         }
-        residual = found.fit.residual
-        return TypeFigures(own, about | ({} if residual is None else {"residual": residual}))
+        if found.fit.residual is not None:
+            about["residual"] = found.fit.residual
+        if link is not None:
+            about |= {"link_ms": link.ms, "link_mbps": link.mbps}
+        return TypeFigures(own, about)
 
     def profile(self, found: Mapping[str, TypeFigures]) -> Profile:
         layers = [
@@ -182,6 +191,12 @@ class _Profiling:
         plan = whole_model(len(self._setup.chain.layers), entry.name, units)
         return run_trial(job, plan, batches, self._make_engine).stages[0]
 
+    def _link(self, entry: ResourceType) -> Link | None:
+        """Between hosts; the local engine has only one."""
+        if self._make_engine is None or self._job.engine == "local":
+            return None
+        return measure_link(self._job, entry, self._make_engine)
+
     def _exchange_s(self, entry: ResourceType, units: int) -> float | None:
         """Of an emulated link."""
         if entry.link_mbps is None and entry.link_ms is None:
@@ -199,12 +214,11 @@ class _Profiling:
         return TypeFigures(layers, {"source": ROOFLINE})
 
 
-def unit_counts(job: Job, entry: ResourceType) -> list[int]:
+def unit_counts(job: Job, entry: ResourceType, cores: int) -> list[int]:
     """On how many units to run: one, and as many as divide a batch, are there beside the servers
-    and leave the machine room."""
+    and leave room on that many cores."""
     own, m = job.servers, _trial_micro_batches(job)
     limit = entry.limit - (own.count if own.type == entry.name else 0)
-    cores = len(os.sched_getaffinity(0))
     more = [
         units
         for units in range(2, min(limit, m, _MOST_UNITS) + 1)
@@ -218,6 +232,11 @@ def _trial_micro_batches(job: Job) -> int:
     """The job's, or the largest number that divides it and is not too long for a short run."""
     m = job.workload.micro_batches
     return max(n for n in range(1, min(m, _TRIAL_MICRO_BATCHES) + 1) if m % n == 0)
+
+
+def _cores_of(make_engine: MakeEngine) -> int:
+    with tempfile.TemporaryDirectory(prefix="heterps-") as path, make_engine(Path(path)) as engine:
+        return engine.cores
 
 
 def _layers_of(job: Job) -> int:

@@ -1,0 +1,160 @@
+"""Predictions for hosts that are far from each other, against runs there.
+
+    .venv/bin/python benchmarks/far_hosts.py [--delay-ms 20] [--mbps 1000] [--json FILE]
+
+Three made-up hosts of this machine (namespaces) with a Ray node on each, and so many milliseconds
+between any two of them, one way: parameter servers and coordinator on the first, and on each of the
+others the units of one emulated type. ``heterps profile`` measures there, and every plan is run
+there at staleness 2 and 0, in rounds as in prediction.py. It takes about eight minutes and needs
+the right to make namespaces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from heterps.job.spec import Job
+from heterps.planning.simulate import simulate
+from heterps.runtime.engines import engines_of
+from heterps.runtime.measuring import Measurer
+from heterps.runtime.profiling import measure_profile
+from heterps.testing.machines import RayMachines, Wires
+from prediction import name_of, with_profile
+from prediction_plans import Stages, as_plan, document
+from ps import machine
+
+TYPES = [
+    {"name": "one", "price_per_hour": 0.02, "limit": 4, "slowdown": 10.0},
+    {"name": "two", "price_per_hour": 0.03, "limit": 4, "slowdown": 8.0},
+]
+RESOURCES = [{"CPU": 2}, {"CPU": 0, "one": 4}, {"CPU": 0, "two": 4}]
+MODEL = "ctrdnn"
+PLANS: Sequence[Stages] = [
+    [(0, "one", 4)],
+    [(0, "one", 2), (5, "two", 1)],
+    [(0, "two", 1), (2, "one", 4)],
+    [(0, "one", 2), (2, "two", 2), (8, "one", 1)],
+]
+
+
+@dataclass
+class Found:
+    """Of each round: samples per second of the run, and of its profile by formula and simulator."""
+
+    plan: str
+    staleness: int
+    runs: list[float] = field(default_factory=list)
+    formula: list[float] = field(default_factory=list)
+    simulated: list[float] = field(default_factory=list)
+
+    def off(self, said: Sequence[float]) -> float:
+        """Of predictions, relative to what was measured: the median."""
+        pairs = zip(said, self.runs, strict=True)
+        return statistics.median(each / measured - 1 for each, measured in pairs)
+
+
+def job_document() -> dict[str, Any]:
+    types = [{**t, "ray": {"num_cpus": 0, "resources": {str(t["name"]): 1}}} for t in TYPES]
+    own = {"cluster": {"types": types}, "servers": {"count": 2}, "engine": "ray"}
+    return document(MODEL) | own
+
+
+def inside(options: argparse.Namespace) -> None:
+    """On the first host."""
+    job = Job.parse(json.loads(options.inside.read_text()))
+    outcomes: dict[tuple[int, int], Found] = {}
+    with engines_of(job) as make_engine:
+        for number in range(options.rounds):
+            problem = with_profile(job, measure_profile(job, make_engine=make_engine))
+            print(f"round {number + 1}: profile", flush=True)
+            for (at, stages), staleness in product(enumerate(PLANS), (2, 0)):
+                plan = as_plan(problem, stages)
+                entry = outcomes.setdefault((at, staleness), Found(name_of(plan), staleness))
+                workload = job.workload.model_copy(update={"staleness": staleness})
+                own = job.model_copy(update={"workload": workload})
+                found = Measurer(own, options.seconds, make_engine).run(plan)
+                assert found is not None
+                entry.runs.append(found.samples_per_s)
+                entry.formula.append(plan.throughput or 0.0)
+                said = simulate(problem, plan, staleness=staleness).samples_per_s or 0.0
+                entry.simulated.append(said)
+                shown = f"{found.samples_per_s:,.0f}, expected {said:,.0f}"
+                print(f"{name_of(plan)}, staleness {staleness}: {shown}", flush=True)
+    types = {name: about.as_document() for name, about in problem.profile.types.items()}
+    found_all = [asdict(each) for each in outcomes.values()]
+    options.out.write_text(json.dumps({"found": found_all, "types": types}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--delay-ms", type=float, default=20.0)
+    parser.add_argument("--mbps", type=float, default=1000.0)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        inside(options)
+        return
+    result = {**measured(options), "machine": machine()}
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    show([Found(**each) for each in result["found"]], result["types"])
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="hm-") as folder:
+        disk = Path(folder)
+        wires = Wires(options.delay_ms, options.mbps)
+        with RayMachines(disk, RESOURCES, wires) as machines:
+            machines.start_ray()
+            text = json.dumps({**job_document(), "ray": {"folder": str(disk / "node")}})
+            data = Path(json.loads(text)["data"]["train"]).parent
+            for each in machines.all:
+                each.copy(data, "data")
+            job = machines[0].ours("job.json")
+            job.write_text(text.replace(str(data), str(disk / "data")))
+            command = [sys.executable, __file__, "--inside", str(disk / "job.json")]
+            command += ["--out", str(disk / "found.json"), "--rounds", str(options.rounds)]
+            command += ["--seconds", str(options.seconds)]
+            environment = {**machines.environment, "HOME": str(disk), "TMPDIR": str(disk)}
+            process = machines[0].start(*command, environment={**os.environ, **environment})
+            if process.wait():
+                raise SystemExit(process.returncode)
+            found: dict[str, Any] = json.loads(machines[0].ours("found.json").read_text())
+            return found
+
+
+def show(found: Sequence[Found], types: dict[str, Any]) -> None:
+    console = Console(width=120)
+    for name, about in types.items():
+        link = f"{about['link_ms']:.1f} ms one way, {about['link_mbps']:,.0f} Mbit/s"
+        console.print(f"{name}: {link} measured", highlight=False)
+    table = Table("plan", "staleness", "measured", "formula", "simulator")
+    for each in found:
+        off = [f"{each.off(each.formula):+.0%}", f"{each.off(each.simulated):+.0%}"]
+        reached = f"{statistics.median(each.runs):,.0f}"
+        table.add_row(each.plan, str(each.staleness), reached, *off)
+    console.print(table)
+    missed = [abs(each.off(each.simulated)) for each in found]
+    worst = f"{statistics.median(missed):.0%} in the median, {max(missed):.0%} at worst"
+    console.print(f"simulator: {worst}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
