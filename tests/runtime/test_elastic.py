@@ -126,3 +126,5 @@ def test_a_worker_that_never_starts_costs_its_unit(data, tmp_path):
     assert [event.get("action") for event in events] == ["restart", "restart", "fewer", None]
     assert events[-1]["units"] == [2, 1]
     assert found.distance(reference(job)) <= 1e-5
+    kept = RunFolder.open(tmp_path / "run").job
+    assert kept.cluster == job.cluster, "a run that is resumed may find the unit again"

@@ -74,7 +74,7 @@ class Elastic:
         self._said = said
         self._next_look = 0.0
         self._known = {entry.name: entry.limit for entry in setup.job.cluster.types}
-        self._most = dict(self._known)  # what the job allows
+        self.most = dict(self._known)  # what the job allows
         self.there: Callable[[], Mapping[str, int]] = dict  # what the engine has, if it knows
         self._thread: threading.Thread | None = None
         self.proposal: Proposal | None = None
@@ -94,7 +94,7 @@ class Elastic:
     def limits(self) -> dict[str, int]:
         """What the job allows, or was said since, as far as it is there."""
         there = self.there()
-        allowed = {**self._most, **read_limits(self._path.parent)}
+        allowed = {**self.most, **read_limits(self._path.parent)}
         return {name: min(limit, there.get(name, limit)) for name, limit in allowed.items()}
 
     def settle(self) -> None:

@@ -25,7 +25,7 @@ from heterps.runtime.generation import DamagedStartError, Generation, Notice, Re
 from heterps.runtime.layout import StageLayout
 from heterps.runtime.prepare import Setup, prepare
 from heterps.runtime.run_folder import PLAN, RunFolder
-from heterps.runtime.scaling import Estimate, are_lost, used_units
+from heterps.runtime.scaling import Estimate, are_lost, used_units, with_limits
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
 from heterps.runtime.specs import units_of
 from heterps.runtime.stop import Stop, StoppedError
@@ -295,7 +295,8 @@ class _Run:
         before = [stage.units for stage in self._stages]
         self._setup = setup = proposal.setup
         self._folder.write_json(PLAN, setup.plan_document())
-        self._folder.write_job(setup.job)
+        # With the limits that it was given: what is gone may be there when it is resumed.
+        self._folder.write_job(with_limits(setup.job, self._elastic.most))
         self._elastic.taken(setup)
         now = [stage.units for stage in self._stages]
         about: dict[str, Any] = {"limits": dict(proposal.limits), "reason": proposal.reason}

@@ -22,6 +22,8 @@ _DEFINITE = (
     NotADirectoryError,
     ImportError,
     TypeError,
+    AttributeError,
+    AssertionError,
     HeterPSError,
 )
 
