@@ -37,8 +37,7 @@ from heterps.testing.runs import Outcome, outcome, run, small_job
 MODELS = {"two_emb": (2, 1), "ctrdnn": (1, 2)}
 SERVERS = 2
 SNAPSHOT_EVERY = 12  # batches: few enough that most kills come after one
-REPORTS = 3  # of progress, a second or 50 batches apart, that are waited for at the most
-PAUSE_S = 0.5
+TRAINING_S, START_S = 4.0, 0.5  # that a kill comes after the first sign of it, at the most
 COORDINATOR = "coordinator"
 
 
@@ -143,10 +142,10 @@ class Chaos:
 
     def _wait(self, live: LiveRun) -> bool:
         """For a random moment: of training, or now and then of the start of its processes."""
-        if self._draw.random() < 0.8:
-            for _ in range(self._draw.randint(1, REPORTS)):
-                live.until_next("progress")
-        time.sleep(self._draw.random() * PAUSE_S)
+        trains = self._draw.random() < 0.8
+        if trains:
+            live.until_next("progress")
+        time.sleep(self._draw.random() * (TRAINING_S if trains else START_S))
         return live.coordinator.poll() is None
 
     def _kill(self, live: LiveRun, model: str) -> Kill | None:
@@ -185,7 +184,8 @@ def measure(kills: Sequence[Kill], events: Sequence[dict[str, Any]]) -> None:
     for number, kill in enumerate(kills):
         after = kills[number + 1].at if number + 1 < len(kills) else math.inf
         mine = [event for event in events if kill.at <= event["time"] < after]
-        before = [e for e in events if e["kind"] == "progress" and e["time"] < kill.at]
+        # A worker tells of its progress every second: what it has not told is not counted as lost.
+        told = [e for e in events if e["kind"] in ("progress", "snapshot") and e["time"] < kill.at]
         noticed = _first(mine, "failure", "resumed", "started")
         if noticed is None:
             continue
@@ -195,7 +195,7 @@ def measure(kills: Sequence[Kill], events: Sequence[dict[str, Any]]) -> None:
         ready = _first(later, "ready")
         if ready is None:
             continue
-        reached = max([noticed["step"], *(event["step"] for event in before[-1:])])
+        reached = max([noticed["step"], *(event["step"] for event in told[-1:])])
         kill.steps_lost = max(0, reached - ready["step"])
         trained = _first(later[later.index(ready) :], "progress")
         kill.again_s = None if trained is None else trained["time"] - kill.at

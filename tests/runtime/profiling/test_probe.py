@@ -9,10 +9,12 @@ from heterps.wire.keys import create_key
 @pytest.mark.slow
 def test_the_way_to_servers_has_a_length_and_a_width(tmp_path):
     key = create_key(tmp_path)
-    with start_servers(tmp_path, 2) as servers:
-        with Client([server.address for server in servers], key) as client:
-            found = measured(client)
-            held = [shard["tensors"] for shard in client.stats()]
+    with (
+        start_servers(tmp_path, 2) as servers,
+        Client([server.address for server in servers], key) as client,
+    ):
+        found = measured(client)
+        held = [shard["tensors"] for shard in client.stats()]
     assert found["ms"] > 0
     assert found["mbps"] > 0
     assert all(len(tensors) == 1 for tensors in held)
