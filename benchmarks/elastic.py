@@ -82,7 +82,7 @@ def write_job(folder: Path) -> Path:
     document = {
         "model": {"zoo": "ctrdnn", "args": {"hidden": [128, 128], "norm": False}},
         "data": data,
-        "workload": {"batch_size": 1024, "micro_batches": 8, "epochs": 1000},
+        "workload": {"batch_size": 4096, "micro_batches": 8, "epochs": 1000},
         "cluster": {"types": [_units(TYPE)]},
         "snapshot": {"every_s": 10},
         "recovery": {"drift": 100},  # no other plan because this one is off
