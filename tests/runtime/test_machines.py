@@ -35,12 +35,19 @@ def machines():
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hm-"))
         disk = Path(folder)  # with a short path, for Ray's unix sockets
-        try:
-            made = stack.enter_context(RayMachines(disk, RESOURCES, WIRES))
-        except NamespaceError as error:
-            pytest.skip(f"needs namespaces: {error}")
+        made = entered(stack, disk)
         made.start_ray()
         yield made
+
+
+def entered(stack, disk):
+    """With long wires, or short ones where the kernel has no tun devices."""
+    for wires in (WIRES, None):
+        try:
+            return stack.enter_context(RayMachines(disk, RESOURCES, wires))
+        except NamespaceError as error:
+            why = error
+    return pytest.skip(f"needs namespaces: {why}")
 
 
 def make_job(folder, **changes):
@@ -139,8 +146,10 @@ def test_what_lies_between_machines_is_measured(machines, tmp_path):
     said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, said
     _, *one = next(line.split()[1:] for line in said.splitlines() if line.startswith("link one"))
-    assert float(one[0]) >= WIRES.delay_ms, "no packet is faster than that"
-    assert 0 < float(one[1]) <= 1.1 * WIRES.mbps
+    assert 0 < float(one[1])
+    if machines.wires is not None:
+        assert float(one[0]) >= WIRES.delay_ms, "no packet is faster than that"
+        assert float(one[1]) <= 1.1 * WIRES.mbps
     assert "link two None None" in said
 
 

@@ -153,7 +153,7 @@ class Machines:
         disk.mkdir(exist_ok=True)
         addresses = [f"{net}.{number + 1}" for number in range(count)]
         self.all = [Machine(f"{own}-{n}", address, disk) for n, address in enumerate(addresses)]
-        self._wires = wires
+        self.wires = wires
         self._closing = ExitStack()
 
     def __getitem__(self, number: int) -> Machine:
@@ -175,8 +175,8 @@ class Machines:
         self._closing.close()
 
     def _plug_in(self) -> None:
-        if self._wires is not None:
-            self._plug_into_slow_switch(self._wires)
+        if self.wires is not None:
+            self._plug_into_slow_switch(self.wires)
             return
         self._add(self._switch)
         run_ip("-n", self._switch, "link", "add", "switch", "type", "bridge")
