@@ -37,6 +37,14 @@ def test_four_micro_batches_overlap_but_for_fill_and_drain():
     assert period([stage(), stage()], m=4) == pytest.approx(15)
 
 
+def test_gradients_of_inputs_leave_before_those_of_weights_are_made():
+    # The second stage hands its gradients back a second before it is through.
+    split = [stage(weights_s=1.0), stage(weights_s=1.0)]
+    assert period(split) == pytest.approx(1 + 1 + 1 + 2)
+    # It works from 1 to 13 and hands the last ones back at 12.
+    assert period(split, m=4) == pytest.approx(14)
+
+
 def test_two_replicas_before_one_share_the_micro_batches_of_a_batch():
     # Both go forward until 2 and 4; the second stage works from 2 to 14; one goes back until 18.
     assert period([stage(2, 2, 4), stage()], m=4) == pytest.approx(18)

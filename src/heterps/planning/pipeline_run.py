@@ -201,6 +201,9 @@ class PipelineRun:
         seconds = stage.forward_s if do == FORWARD else stage.backward_s
         seconds *= self._slow[replica] * next(self._factor)
         self._use.compute[replica] += seconds
+        if do == BACKWARD:
+            early = 1 - stage.weights_s / stage.backward_s if stage.backward_s else 1.0
+            self._at(self._now + early * seconds, self._hands_back, replica, at)
         end = self._forward_done if do == FORWARD else self._backward_done
         self._at(self._now + seconds, end, replica, at)
         if do == FORWARD and not self._stage[replica]:
@@ -252,13 +255,16 @@ class PipelineRun:
 
     def _backward_done(self, replica: int, at: int) -> None:
         self._computing[replica] = False
+        self._work(replica)
+
+    def _hands_back(self, replica: int, at: int) -> None:
+        """What others wait for; the thread goes on with the gradients of weights."""
         number = self._stage[replica]
         stage = self._times[number]
         if number:
             self._send(replica, stage.receive_s, self._leaves_back, at)
         if stage.rows:
             self._send(replica, stage.push_s, self._pushed, at)
-        self._work(replica)
 
     def _leaves_back(self, replica: int, at: int) -> None:
         self._travel(replica, self._stage[replica] - 1, self._gradient_sent, at)

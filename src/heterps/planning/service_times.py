@@ -17,8 +17,9 @@ class ServiceTimes:
     rows, its samples), ``push_s`` the gradients of its rows. Half of a transfer is the activations,
     the other half their gradients. ``sync_s`` is paid once a batch. ``latency_s`` is paid once a
     message by each side, ``way_s`` once for both sides: the way between their hosts; neither
-    occupies anybody. ``rows``: the stage asks the parameter servers. ``sums``: it has weights,
-    whose gradients its replicas sum up.
+    occupies anybody. ``weights_s`` is the part of backward that comes last, for the gradients of
+    weights: those of inputs and rows leave before it. ``rows``: the stage asks the parameter
+    servers. ``sums``: it has weights, whose gradients its replicas sum up.
     """
 
     type: str
@@ -32,6 +33,7 @@ class ServiceTimes:
     sync_s: float = 0.0
     latency_s: float = 0.0
     way_s: float = 0.0
+    weights_s: float = 0.0
     rows: bool = False
     sums: bool = True
 
@@ -67,10 +69,12 @@ def service_times(problem: Problem, stage: Stage, units: int, micro_batches: int
     layers = problem.profile.layers
     own = layers[stage.first : stage.last + 1]
     scale = problem.workload.batch_size / problem.profile.batch_size / micro_batches
-    compute = fetch = push = sync = 0.0
+    compute = weighing = fetch = push = sync = 0.0
     for layer in own:
         on = layer.on[stage.type]
-        compute += on.compute_s * _slower(on.alpha, units)
+        seconds = on.compute_s * _slower(on.alpha, units)
+        compute += seconds
+        weighing += seconds if layer.held_bytes else 0.0
         comm = on.comm_s * _slower(on.beta, units)
         pulled = 0.5 if layer.kind == ROWS_KIND else 1.0
         fetch += comm * pulled
@@ -88,6 +92,7 @@ def service_times(problem: Problem, stage: Stage, units: int, micro_batches: int
         send_s=scale * units * transfer_time(problem, stage.last + 1, stage.type, units) / 2,
         push_s=scale * push,
         sync_s=sync,
+        weights_s=scale * weighing * FORWARD_SHARE,  # one of the two products of backward
         latency_s=(link_ms or 0.0) / 1e3,
         way_s=(measured.link_ms or 0.0) / 1e3 if measured else 0.0,
         rows=any(layer.kind == ROWS_KIND for layer in own),

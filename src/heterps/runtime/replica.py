@@ -275,6 +275,8 @@ class Replica:
         for gradients in rows:
             size = gradients.ids.nbytes + gradients.values.nbytes
             self._leave(size, partial(self._lookups.give, gradients))
+        with self._working(BACKWARD):
+            self.stage.finish_backward()
         span = self.layout.train.span_of(number)
         self.samples += span.stop - span.start
 

@@ -17,6 +17,7 @@ from heterps.models.chain import Chain
 from heterps.models.context import Context
 from heterps.models.rows import Asked, rows_of
 from heterps.runtime.dense_update import DenseUpdate
+from heterps.runtime.later import LaterGradients
 
 Gradients = dict[str, Tensor]
 
@@ -86,6 +87,7 @@ class Stage:
         self._after = after
         self._seed = seed
         self._weights = _Weights(chain, stale)
+        self._later = LaterGradients()
         self._shares: dict[int, float] = {}
         self._in_flight: dict[int, _InFlight] = {}
 
@@ -101,7 +103,8 @@ class Stage:
         for name in self._before.gradients:
             inputs[name] = arrived[name].detach().requires_grad_()
         context = self.context(micro_batch.number)
-        made = self._weights.run(micro_batch.batch, (inputs, rows_of(asked), context))
+        with self._later.taken_over():
+            made = self._weights.run(micro_batch.batch, (inputs, rows_of(asked), context))
         outputs = {name: made[name] for name in self._after.names} if self._after else made
         done = self._shares.get(micro_batch.batch, 0.0)
         self._shares[micro_batch.batch] = done + micro_batch.share
@@ -109,7 +112,8 @@ class Stage:
         return {n: t.detach() if t.requires_grad else t for n, t in outputs.items()}
 
     def backward(self, number: int, arrived: Gradients) -> tuple[Gradients, list[RowGradients]]:
-        """Takes the gradients of what went on, gives those of what came in, and those of rows."""
+        """Takes the gradients of what went on, gives those of what came in, and those of rows;
+        ``finish_backward`` follows."""
         flight = self._in_flight.pop(number)
         if self._after is None:
             _backward([flight.outputs[LOSS] * flight.micro_batch.share], [None])
@@ -119,6 +123,10 @@ class Stage:
         back = {name: _gradient_of(flight.inputs[name]) for name in self._before.gradients}
         rows = [self._of_rows(flight.micro_batch, *entry) for entry in flight.asked.items()]
         return back, rows
+
+    def finish_backward(self) -> None:
+        """The gradients of weights, which nobody else waits for."""
+        self._later.work_out()
 
     def commit(self, batch: int) -> None:
         """Sums the gradients of the batch over the replicas and changes the weights."""

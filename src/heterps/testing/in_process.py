@@ -173,6 +173,7 @@ class InProcessPipeline:
             self.tables[rows.table].accumulate(rows.batch, rows.part, rows.ids, rows.values)
         if stage > 0:
             self._post("gradient", stage - 1, number, gradients)
+        self.stages[key].finish_backward()
 
     def _leave_commit(self, stage: int) -> bool:
         """Once all replicas of the stage are there: sum in their order, step."""
