@@ -185,7 +185,7 @@ def measure(kills: Sequence[Kill], events: Sequence[dict[str, Any]]) -> None:
         after = kills[number + 1].at if number + 1 < len(kills) else math.inf
         mine = [event for event in events if kill.at <= event["time"] < after]
         # A worker tells of its progress every second: what it has not told is not counted as lost.
-        told = [e for e in events if e["kind"] in ("progress", "snapshot") and e["time"] < kill.at]
+        told = _since(events, "ready", kill.at)
         noticed = _first(mine, "failure", "resumed", "started")
         if noticed is None:
             continue
@@ -195,10 +195,20 @@ def measure(kills: Sequence[Kill], events: Sequence[dict[str, Any]]) -> None:
         ready = _first(later, "ready")
         if ready is None:
             continue
-        reached = max([noticed["step"], *(event["step"] for event in told[-1:])])
+        reached = max([noticed["step"], *(event["step"] for event in told if "step" in event)])
         kill.steps_lost = max(0, reached - ready["step"])
         trained = _first(later[later.index(ready) :], "progress")
         kill.again_s = None if trained is None else trained["time"] - kill.at
+
+
+def _since(events: Sequence[dict[str, Any]], kind: str, until: float) -> list[dict[str, Any]]:
+    """From the last event of a kind on, and before that time."""
+    found: list[dict[str, Any]] = []
+    for event in events:
+        if event["time"] >= until:
+            break
+        found = [event] if event["kind"] == kind else [*found, event]
+    return found
 
 
 def _first(events: Sequence[dict[str, Any]], *kinds: str) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 JOB = str(Path(__file__).parents[2] / "examples" / "clicks" / "job.yaml")
+SIMULATED = ("--simulated",)
 SIZE = ("--set", "workload.samples_per_epoch=100000")
 
 
@@ -42,12 +43,41 @@ def test_a_replica_that_is_not_there_is_an_error_in_one_line(heterps):
     assert "there is no replica 0 of stage 7" in result.err
 
 
-def test_the_plan_shows_the_simulated_figure_where_the_job_cuts_its_batches(heterps, tmp_path):
+def cut_job(folder):
+    """The example with a number of samples."""
     job = Path(JOB).parent
     text = Path(JOB).read_text().replace("epochs: 1", "epochs: 1\n  samples_per_epoch: 100000")
     for name in ("cluster.yaml", "profile.json"):
         text = text.replace(f": {name}", f": {job / name}")
-    (tmp_path / "job.yaml").write_text(text)
-    assert "\nsimulated " in heterps("plan", str(tmp_path / "job.yaml"), "--no-explain").out
-    (line,) = heterps("plan", str(tmp_path / "job.yaml"), "--json").lines
+    (folder / "job.yaml").write_text(text)
+    return str(folder / "job.yaml")
+
+
+def test_the_plan_shows_the_simulated_figure_where_the_job_cuts_its_batches(heterps, tmp_path):
+    job = cut_job(tmp_path)
+    assert "\nsimulated " in heterps("plan", job, "--no-explain").out
+    (line,) = heterps("plan", job, "--json").lines
     assert 0 < line["simulated"] < line["throughput"]
+
+
+def test_a_plan_may_be_chosen_by_the_simulator(heterps, tmp_path):
+    job = cut_job(tmp_path)
+    result = heterps("plan", job, "--simulated")
+    assert result.code == 0
+    assert "\nat that speed " in result.out
+    assert "nothing is proven about cheaper plans" in result.out
+    (plain,), (line,) = (heterps("plan", job, *more, "--json").lines for more in ([], SIMULATED))
+    assert line["method"] == "simulated"
+    by_simulator = plain["cost"] * plain["throughput"] / plain["simulated"]
+    assert line["simulated_cost"] <= by_simulator * (1 + 1e-6)
+    assert line["simulated_cost"] == pytest.approx(
+        line["cost"] * line["throughput"] / line["simulated"]
+    )
+
+
+def test_choosing_by_the_simulator_needs_batches_that_are_cut_and_goes_alone(heterps):
+    problem = str(Path(__file__).parents[1] / "cases" / "ctrdnn16-cpu-v100-mid.json")
+    result = heterps("plan", problem, "--simulated")
+    assert result.code == 1
+    assert "workload.micro_batches: is missing" in result.err
+    assert heterps("plan", problem, "--simulated", "--compare").code == 2

@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from heterps.runtime.later import LaterGradients
 
@@ -16,6 +17,15 @@ def gradients(model):
     return {name: weight.grad for name, weight in model.named_parameters()}
 
 
+def trained(later, loss):
+    """Forward, backward and the rest, as a stage does it."""
+    with later.taken_over():
+        made = loss()
+    with later.waiting():
+        made.backward()
+    later.work_out()
+
+
 @pytest.mark.parametrize("shape", [(7, 5), (3, 2, 5)])
 def test_all_gradients_are_those_of_backward(shape):
     model, inputs = make_model().double(), torch.randn(shape, dtype=torch.float64)
@@ -23,10 +33,7 @@ def test_all_gradients_are_those_of_backward(shape):
     one, other = (inputs.clone().requires_grad_() for _ in range(2))
     for _ in range(2):  # they add up
         plain(one).square().sum().backward()
-        with later.taken_over():
-            made = model(other).square().sum()
-        made.backward()
-        later.work_out()
+        trained(later, lambda: model(other).square().sum())
     torch.testing.assert_close(other.grad, one.grad)
     torch.testing.assert_close(gradients(model), gradients(plain))
 
@@ -36,7 +43,8 @@ def test_those_of_inputs_are_there_before_those_of_weights():
     later = LaterGradients()
     with later.taken_over():
         made = model(inputs).sum()
-    made.backward()
+    with later.waiting():
+        made.backward()
     assert inputs.grad is not None
     assert all(gradient is None for gradient in gradients(model).values())
     later.work_out()
@@ -45,7 +53,8 @@ def test_those_of_inputs_are_there_before_those_of_weights():
 
 def test_weights_that_are_computed_have_theirs_at_once():
     weight, inputs = torch.randn(4, 5, requires_grad=True), torch.randn(7, 5)
-    with LaterGradients().taken_over():
+    later = LaterGradients()
+    with later.taken_over(), later.waiting():
         nn.functional.linear(inputs, 2 * weight).sum().backward()
     torch.testing.assert_close(weight.grad, 2 * inputs.sum(0).expand(4, 5))
 
@@ -54,20 +63,58 @@ def test_a_weight_that_is_used_twice_has_both_parts():
     layer, inputs, later = nn.Linear(5, 5).double(), torch.randn(7, 5).double(), LaterGradients()
     plain = copy.deepcopy(layer)
     plain(plain(inputs)).sum().backward()
-    with later.taken_over():
-        made = layer(layer(inputs)).sum()
-    made.backward()
-    later.work_out()
+    trained(later, lambda: layer(layer(inputs)).sum())
     torch.testing.assert_close(gradients(layer), gradients(plain))
 
 
-def test_frozen_weights_and_forward_alone_leave_nothing_due():
-    model, inputs, later = make_model(), torch.randn(7, 5), LaterGradients()
-    with later.taken_over(), torch.no_grad():
-        model(inputs)
+def test_frozen_weights_stay_without():
+    model, inputs = make_model(), torch.randn(7, 5, requires_grad=True)
     for weight in model.parameters():
         weight.requires_grad_(requires_grad=False)
-    with later.taken_over():
-        model(inputs)
-    later.work_out()
+    trained(LaterGradients(), lambda: model(inputs).sum())
+    assert inputs.grad is not None
     assert all(gradient is None for gradient in gradients(model).values())
+
+
+def perturbed(model, inputs):
+    """As models do that are trained against what would mislead them most."""
+    inputs = inputs.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(model(inputs).square().sum(), inputs)
+    return model(inputs + slope).square().sum()
+
+
+def penalised(model, inputs):
+    inputs = inputs.detach().requires_grad_()
+    made = model(inputs).square().sum()
+    (slope,) = torch.autograd.grad(made, inputs, create_graph=True)
+    return made + slope.square().sum()
+
+
+def checkpointed(model, inputs):
+    return checkpoint(model, inputs, use_reentrant=False).square().sum()
+
+
+def narrow(model, inputs):
+    with torch.autocast("cpu", torch.bfloat16):
+        return model(inputs.requires_grad_()).float().square().sum()
+
+
+def mapped(model, inputs):
+    return torch.vmap(model)(inputs).square().sum()
+
+
+@pytest.mark.parametrize("loss", [perturbed, penalised, checkpointed, narrow, mapped])
+def test_whatever_else_a_model_does_with_its_layers_stays_as_it_is(loss):
+    model, inputs = make_model(), torch.randn(7, 5)
+    plain, later = copy.deepcopy(model), LaterGradients()
+    loss(plain, inputs.clone()).backward()
+    trained(later, lambda: loss(model, inputs.clone()))
+    torch.testing.assert_close(gradients(model), gradients(plain))
+
+
+def test_hooks_on_weights_are_called():
+    model, called = make_model(), []
+    model[0].weight.register_hook(lambda gradient: called.append("one"))
+    model[2].weight.register_post_accumulate_grad_hook(lambda weight: called.append("other"))
+    trained(LaterGradients(), lambda: model(torch.randn(7, 5)).sum())
+    assert sorted(called) == ["one", "other"]

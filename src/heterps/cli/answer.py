@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from heterps.planning.plan import Plan
 from heterps.planning.problem import Problem
 from heterps.planning.provisioning import provision
 from heterps.planning.simulate import simulate
-from heterps.planning.simulated import cheapest_simulated
+from heterps.planning.simulated import SimulatedPlan, cheapest_simulated
 from heterps.planning.simulation import Simulation
 
 # An explanation takes no longer; what it has not proven by then, it says.
@@ -49,6 +50,7 @@ class Answer:
     explanation: Explanation | None
     frontier: Frontier | None
     simulation: Simulation | str | None = None  # or why there is none
+    simulated_cost: float | None = None  # dollars at that speed, where it was chosen by it
 
     def as_document(self, *, frontier: bool) -> dict[str, Any]:
         """The JSON form: a plan with the file it is for, or the plans of all methods."""
@@ -56,6 +58,8 @@ class Answer:
         document |= (self.comparison or self.plan).as_document()
         if isinstance(self.simulation, Simulation):
             document["simulated"] = self.simulation.samples_per_s
+        if self.simulated_cost is not None:
+            document["simulated_cost"] = self.simulated_cost
         if self.explanation is not None:
             document["explanation"] = self.explanation.as_document()
         if frontier and self.frontier is not None:
@@ -79,12 +83,13 @@ def answer(file: Path, request: Request, interrupt: Interrupt) -> Answer:
         plan = _provision(problem, request.assignment)
     else:
         plan = _plan(problem, seed, request, interrupt)
-    if request.simulated:
-        plan = _simulated(problem, plan, interrupt)
+    judged = _simulated(problem, plan, request, interrupt) if request.simulated else None
+    plan = judged.plan if judged is not None else plan
     explanation = _explain(problem, plan, interrupt) if request.explain else None
     curve = frontier(problem, stop=interrupt.stop) if request.frontier else None
     simulation = None if comparison else _simulate(problem, plan)
-    return Answer(file, problem, plan, comparison, explanation, curve, simulation)
+    cost = judged.cost if judged is not None else None
+    return Answer(file, problem, plan, comparison, explanation, curve, simulation, cost)
 
 
 def _simulate(problem: Problem, plan: Plan) -> Simulation | str | None:
@@ -103,12 +108,22 @@ def _plan(problem: Problem, seed: int, request: Request, interrupt: Interrupt) -
         return api.plan(problem, request.method, seed, budget, bar.report, stop=interrupt.stop)
 
 
-def _simulated(problem: Problem, plan: Plan, interrupt: Interrupt) -> Plan:
-    started = time.monotonic()
+def _simulated(
+    problem: Problem, plan: Plan, request: Request, interrupt: Interrupt
+) -> SimulatedPlan:
+    if "micro_batches" not in problem.workload.model_fields_set:
+        said = "is missing: --simulated has to know into how many a batch is cut"
+        raise InputError("workload.micro_batches", said)
+    started, before = time.monotonic(), plan.planning_s or 0.0
+    left = math.inf if request.time_budget is None else request.time_budget - before
+
+    def stop() -> bool:
+        return interrupt.stop() or time.monotonic() - started > left
+
     with ProgressBar("simulated", None) as bar:
-        found = cheapest_simulated(problem, plan, stop=interrupt.stop, report=bar.report)
-    took = (plan.planning_s or 0.0) + time.monotonic() - started
-    return replace(found.plan, planning_s=took, lower_bound=plan.lower_bound)
+        found = cheapest_simulated(problem, plan, stop=stop, report=bar.report)
+    took = before + time.monotonic() - started
+    return replace(found, plan=replace(found.plan, planning_s=took))
 
 
 def _provision(problem: Problem, assignment: tuple[str, ...]) -> Plan:

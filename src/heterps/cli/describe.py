@@ -35,8 +35,14 @@ def print_title(file: Path, problem: Problem) -> None:
     print()
 
 
-def print_plan(problem: Problem, plan: Plan, simulation: Simulation | str | None = None) -> None:
-    """``simulation`` is what was found, or why there is none, if it was asked for."""
+def print_plan(
+    problem: Problem,
+    plan: Plan,
+    simulation: Simulation | str | None = None,
+    simulated_cost: float | None = None,
+) -> None:
+    """``simulation`` is what was found, or why there is none, if it was asked for;
+    ``simulated_cost`` is by what the plan was chosen, if not by the formula's."""
     rows = [
         (
             str(index),
@@ -56,6 +62,8 @@ def print_plan(problem: Problem, plan: Plan, simulation: Simulation | str | None
     if simulation is not None:
         said = simulation if isinstance(simulation, str) else simulated(simulation)
         lines.insert(1, ("simulated", said))
+    if simulated_cost is not None:
+        lines.insert(2, ("at that speed", f"{money(simulated_cost)}, the least that was found"))
     print_lines(lines)
 
 

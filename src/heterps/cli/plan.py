@@ -105,8 +105,8 @@ def plan(
 ) -> None:
     """Choose the cheapest plan that meets the throughput floor."""
     _check_usage(files, method, compare, assignment, plot, out)
-    if simulated and (compare or assignment is not None):
-        alone = "goes with neither --compare nor --assignment"
+    if simulated and (compare or explain or assignment is not None):
+        alone = "goes with neither --compare, --explain nor --assignment"
         raise typer.BadParameter(alone, param_hint="--simulated")
     if measure is not None:
         other = problem or compare or frontier or simulated
@@ -128,7 +128,7 @@ def plan(
         time_budget=time_budget,
         assignment=None if assignment is None else _names(assignment),
         compare=compare,
-        explain=not (as_json or compare) if explain is None else explain,
+        explain=not (as_json or compare or simulated) if explain is None else explain,
         frontier=frontier or plot is not None,
         problem_files=problem,
         simulated=simulated,
@@ -227,7 +227,8 @@ class _Output:
         if found.comparison is not None:
             describe.print_comparison(found.comparison)
         else:
-            describe.print_plan(found.problem, found.plan, found.simulation)
+            cost = found.simulated_cost
+            describe.print_plan(found.problem, found.plan, found.simulation, cost)
         if found.explanation is not None:
             describe.print_explanation(found.problem, found.explanation)
         if self.frontier and found.frontier is not None:

@@ -9,6 +9,7 @@ from heterps.planning.problem import Problem
 
 FORWARD_SHARE = 1 / 3  # of compute: backward makes two matrix products where forward makes one
 ROWS_KIND = "embedding"
+WEIGHTS_KIND = "fc"  # whose gradients of weights are made after those of its input
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def service_times(problem: Problem, stage: Stage, units: int, micro_batches: int
         on = layer.on[stage.type]
         seconds = on.compute_s * _slower(on.alpha, units)
         compute += seconds
-        weighing += seconds if layer.held_bytes else 0.0
+        weighing += seconds if layer.kind == WEIGHTS_KIND else 0.0
         comm = on.comm_s * _slower(on.beta, units)
         pulled = 0.5 if layer.kind == ROWS_KIND else 1.0
         fetch += comm * pulled

@@ -73,8 +73,13 @@ def enough_batches(shape: Shape) -> int:
     """To settle in, to measure over (a cycle of the lanes if that is short), and to drain."""
     cycle = shape.lanes // math.gcd(shape.lanes, shape.micro_batches)
     affordable = _EVENTS // (8 * len(shape.replicas) * shape.micro_batches)
-    least = 6 * (shape.staleness + 2)
+    least = least_batches(shape.staleness)
     return max(least, min(affordable, least + 2 * max(cycle, 20)))
+
+
+def least_batches(staleness: int) -> int:
+    """Such that whole cycles of overlapping batches lie between filling and draining."""
+    return 6 * (staleness + 2)
 
 
 def _check(shape: Shape, conditions: Conditions) -> None:

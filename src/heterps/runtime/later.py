@@ -8,26 +8,36 @@ for the gradients of inputs, hands those on, and makes the products for weights 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
 
 class LaterGradients:
-    """Of the linear layers of a stage whose weights are leaves; others have theirs when backward
-    ends."""
+    """Of what layers of a stage do with `torch.nn.functional.linear`, where nothing else looks at
+    it; all other weights have their gradients when backward ends."""
 
     def __init__(self) -> None:
         self._due: list[tuple[Tensor, Tensor | None, Tensor, Tensor]] = []
+        self._waits = False
 
     def taken_over(self) -> TorchFunctionMode:
         """Of what goes forward inside of this."""
-        return _Mode(self._due)
+        return _Mode(self)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around the stage's own backward: any other has all gradients at once."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
 
     def work_out(self) -> None:
         """All that are due, into the ``grad`` of the weights, in the order of backward."""
@@ -37,11 +47,17 @@ class LaterGradients:
                 _add(bias, gradient.sum(0))
         self._due.clear()
 
+    def take(self, weight: Tensor, bias: Tensor | None, inputs: Tensor, gradient: Tensor) -> bool:
+        """Whether it is worked out later."""
+        if self._waits:
+            self._due.append((weight, bias, inputs, gradient))
+        return self._waits
+
 
 class _Mode(TorchFunctionMode):
-    def __init__(self, due: list[Any]) -> None:
+    def __init__(self, later: LaterGradients) -> None:
         super().__init__()
-        self._due = due
+        self._later = later
 
     def __torch_function__(
         self,
@@ -50,34 +66,53 @@ class _Mode(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func is linear and not kwargs and _is_leaf(*args[1:]):
+        if func is linear and not kwargs and _can_wait(*args):
             apply: Callable[..., Tensor] = _Linear.apply
-            return apply(*args, *([None] * (3 - len(args))), self._due)
+            return apply(*args, *([None] * (3 - len(args))), self._later)
         return func(*args, **(kwargs or {}))
 
 
-def _is_leaf(weight: Tensor, bias: Tensor | None = None) -> bool:
+def _can_wait(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+    """Plain tensors of one type whose graph is built and looked at by nobody but autograd."""
     own = [weight] if bias is None else [weight, bias]
-    return torch.is_grad_enabled() and all(each.is_leaf and each.requires_grad for each in own)
+    return (
+        torch.is_grad_enabled()
+        and all(_is_plain(each, inputs) for each in own)
+        and type(inputs) is Tensor
+        and inputs.layout is torch.strided
+        and not inputs.is_complex()
+        and not torch.is_autocast_enabled(inputs.device.type)
+        and not torch._C._are_functorch_transforms_active()
+        and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    )
+
+
+def _is_plain(weight: Tensor, inputs: Tensor) -> bool:
+    """A leaf that nobody has hooks on."""
+    hooks = weight._backward_hooks or weight._post_accumulate_grad_hooks
+    known = type(weight) in (Tensor, nn.Parameter)
+    alike = weight.dtype == inputs.dtype
+    return known and alike and weight.is_leaf and weight.requires_grad and not hooks
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, due: list[Any]
+        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, later: LaterGradients
     ) -> Tensor:
         ctx.save_for_backward(inputs, weight)
-        ctx.weight, ctx.bias, ctx.due = weight, bias, due
+        ctx.weight, ctx.bias, ctx.later = weight, bias, later
         return linear(inputs, weight, bias)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
-        flat = gradient.reshape(-1, gradient.shape[-1])
-        ctx.due.append((ctx.weight, ctx.bias, inputs.reshape(-1, inputs.shape[-1]), flat))
         onward = gradient.matmul(weight) if ctx.needs_input_grad[0] else None
-        return onward, None, None, None
+        flat = gradient.reshape(-1, gradient.shape[-1])
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        if ctx.later.take(ctx.weight, ctx.bias, rows, flat):
+            return onward, None, None, None
+        return onward, flat.t().mm(rows), None if ctx.bias is None else flat.sum(0), None
 
 
 def _add(weight: Tensor, gradient: Tensor) -> None:

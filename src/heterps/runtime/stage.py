@@ -115,14 +115,18 @@ class Stage:
         """Takes the gradients of what went on, gives those of what came in, and those of rows;
         ``finish_backward`` follows."""
         flight = self._in_flight.pop(number)
+        with self._later.waiting():
+            self._go_back(flight, arrived)
+        back = {name: _gradient_of(flight.inputs[name]) for name in self._before.gradients}
+        rows = [self._of_rows(flight.micro_batch, *entry) for entry in flight.asked.items()]
+        return back, rows
+
+    def _go_back(self, flight: _InFlight, arrived: Gradients) -> None:
         if self._after is None:
             _backward([flight.outputs[LOSS] * flight.micro_batch.share], [None])
         else:
             names = [name for name in self._after.gradients if flight.outputs[name].requires_grad]
             _backward([flight.outputs[name] for name in names], [arrived[name] for name in names])
-        back = {name: _gradient_of(flight.inputs[name]) for name in self._before.gradients}
-        rows = [self._of_rows(flight.micro_batch, *entry) for entry in flight.asked.items()]
-        return back, rows
 
     def finish_backward(self) -> None:
         """The gradients of weights, which nobody else waits for."""

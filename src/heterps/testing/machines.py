@@ -209,6 +209,7 @@ class Machines:
         self._closing.callback(switch.wait)
         self._closing.callback(switch.kill)
         assert switch.stdout is not None
+        self._closing.callback(switch.stdout.close)
         if switch.stdout.readline() != "ready\n":
             raise NamespaceError("there can be no tun devices here")
 

@@ -19,6 +19,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from heterps.testing.namespaces import enter_namespace, run_ip
 
@@ -69,14 +70,15 @@ def carry(ports: Mapping[bytes, Port]) -> None:
         for port in by_device.values():
             for packet in port.due(now):
                 to = ports.get(packet[_DESTINATION])
-                if to is not None:
-                    os.write(to.device, packet)
+                with suppress(OSError):  # of a host that is gone: it is lost
+                    if to is not None:
+                        os.write(to.device, packet)
         times = [at for port in by_device.values() if (at := port.next_at()) is not None]
         wait_s = max(0.0, min(times) - time.monotonic()) if times else 1.0
-        # epoll counts whole milliseconds: the last one is waited for without it.
-        for device, _ in poll.poll(wait_s if wait_s >= 1e-3 else 0):
+        # epoll counts whole milliseconds, upwards: the last one is waited for without it.
+        for device, _ in poll.poll(max(0.0, wait_s - 1e-3)):
             by_device[device].take(os.read(device, _LARGEST), time.monotonic())
-        if 0 < wait_s < 1e-3:
+        if 0 < wait_s < 2e-3:
             time.sleep(min(wait_s, 2e-4))
 
 

@@ -47,7 +47,7 @@ def _probed(job: Job, entry: ResourceType, engine: Engine, sites: Sites, key: by
     shards = range(job.servers.count)
     handles = [engine.start(server_spec(job, key, 0, shard, sites)) for shard in shards]
     for shard, handle in enumerate(handles):
-        _await(handle, registration_name(shard))
+        _written(handle, registration_name(shard))
     servers = ServerGroup(handles, sites, engine.folder)
     servers.await_all(_PATIENCE_S, lambda: None)
     addresses = [part for one in servers.addresses_for(_PROBE) for part in ("--server", one)]
@@ -56,10 +56,17 @@ def _probed(job: Job, entry: ResourceType, engine: Engine, sites: Sites, key: by
     module = "heterps.runtime.profiling.probe"
     spec = ProcessSpec(_PROBE, module, tuple(arguments), threads=entry.threads, secret=key)
     probe = engine.start(spec)
-    _await(probe, FOUND)
-    found = json.loads(probe.read(FOUND) or b"{}")
+    found = json.loads(_written(probe, FOUND))
     return Link(found["ms"], found["mbps"])
 
 
-def _await(handle: Handle, file: str) -> None:
-    handle.wait_until(lambda: handle.read(file) is not None, _PATIENCE_S)
+def _written(handle: Handle, file: str) -> bytes:
+    """What a process says in a file, once it does."""
+    found: list[bytes] = []
+
+    def look() -> bool:
+        found.extend(text for text in (handle.read(file),) if text is not None)
+        return bool(found)
+
+    handle.wait_until(look, _PATIENCE_S)
+    return found[0]

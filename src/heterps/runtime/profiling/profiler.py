@@ -117,6 +117,7 @@ class _Profiling:
             return self._roofline(entry)
         report(0.0, "rows, cuts and reading")
         batch, moved = self._what_moves()
+        link = self._link(entry)
         report(0.1, "layers")
         times = self._times(entry, batch)
         assert self._make_engine is not None, "made for what is not known"
@@ -126,7 +127,7 @@ class _Profiling:
             report(0.2 + 0.8 * at / len(counts), f"a run on {units}")
             trials[units] = self._trial(entry, units, times)
         found = totals(trials, self._batches, partial(self._exchange_s, entry))
-        layers, linked, link = self._setup.trace.layers, entry, self._link(entry)
+        layers, linked = self._setup.trace.layers, entry
         if link is not None:  # the slower one is felt
             mbps = min(link.mbps, entry.link_mbps or link.mbps)
             linked = entry.model_copy(update={"link_mbps": mbps})
