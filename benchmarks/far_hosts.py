@@ -32,8 +32,9 @@ from heterps.runtime.engines import engines_of
 from heterps.runtime.measuring import Measurer
 from heterps.runtime.profiling import measure_profile
 from heterps.testing.machines import RayMachines, Wires
-from prediction import name_of, with_profile
+from prediction import Ran, compared, name_of, with_profile
 from prediction_plans import Stages, as_plan, document
+from prediction_tables import tell
 from ps import machine
 
 TYPES = [
@@ -68,7 +69,7 @@ class Found:
 
 def job_document() -> dict[str, Any]:
     types = [{**t, "ray": {"num_cpus": 0, "resources": {str(t["name"]): 1}}} for t in TYPES]
-    own = {"cluster": {"types": types}, "servers": {"count": 2}, "engine": "ray"}
+    own = {"cluster": {"types": types}, "servers": {"count": 1}, "engine": "ray"}
     return document(MODEL) | own
 
 
@@ -81,6 +82,8 @@ def inside(options: argparse.Namespace) -> None:
             problem = with_profile(job, measure_profile(job, make_engine=make_engine))
             print(f"round {number + 1}: profile", flush=True)
             for (at, stages), staleness in product(enumerate(PLANS), (2, 0)):
+                if options.plans and at not in options.plans:
+                    continue
                 plan = as_plan(problem, stages)
                 entry = outcomes.setdefault((at, staleness), Found(name_of(plan), staleness))
                 workload = job.workload.model_copy(update={"staleness": staleness})
@@ -91,8 +94,8 @@ def inside(options: argparse.Namespace) -> None:
                 entry.formula.append(plan.throughput or 0.0)
                 said = simulate(problem, plan, staleness=staleness).samples_per_s or 0.0
                 entry.simulated.append(said)
-                shown = f"{found.samples_per_s:,.0f}, expected {said:,.0f}"
-                print(f"{name_of(plan)}, staleness {staleness}: {shown}", flush=True)
+                ran = Ran(plan, staleness, found, plan.throughput or 0.0, said)
+                tell(Console(width=200), compared(MODEL, problem, [ran]), stages=True)
     types = {name: about.as_document() for name, about in problem.profile.types.items()}
     found_all = [asdict(each) for each in outcomes.values()]
     options.out.write_text(json.dumps({"found": found_all, "types": types}))
@@ -105,6 +108,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--json", type=Path)
+    plans = parser.add_argument("--plans", help="numbers with commas: these alone")
+    plans.type = lambda text: [int(number) for number in text.split(",")]
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -132,6 +137,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             command = [sys.executable, __file__, "--inside", str(disk / "job.json")]
             command += ["--out", str(disk / "found.json"), "--rounds", str(options.rounds)]
             command += ["--seconds", str(options.seconds)]
+            chosen = ",".join(str(number) for number in options.plans or ())
+            command += ["--plans", chosen] if chosen else []
             environment = {**machines.environment, "HOME": str(disk), "TMPDIR": str(disk)}
             process = machines[0].start(*command, environment={**os.environ, **environment})
             if process.wait():

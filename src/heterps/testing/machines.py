@@ -212,6 +212,10 @@ class Machines:
         self._closing.callback(switch.stdout.close)
         if switch.stdout.readline() != "ready\n":
             raise NamespaceError("there can be no tun devices here")
+        for machine in self.all:
+            # Linux's default: hosts with BBR stall for most of a second now and then on such wires.
+            cubic = "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control"
+            subprocess.run(["ip", "netns", "exec", machine.name, "sh", "-c", cubic], check=True)
 
     def _add(self, name: str) -> None:
         run_ip("netns", "add", name)
