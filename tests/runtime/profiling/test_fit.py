@@ -29,3 +29,14 @@ def test_shares_stay_between_none_and_all():
 def test_one_number_of_units_says_nothing_of_the_share():
     fit = fit_parallel({1: 2.0}, otherwise=0.9)
     assert (fit.seconds, fit.parallel, fit.residual) == (2.0, 0.9, None)
+
+
+def test_what_may_be_noise_is_not_taken_for_a_part_that_does_not_parallelise():
+    times = {1: 8.0, 4: 2.2}
+    assert fit_parallel(times).parallel < 0.97
+    calm = fit_parallel(times, otherwise=0.99, noise=0.1)
+    assert calm.parallel == 0.99
+    assert 8.0 < calm.seconds < 8.8
+    assert 0 < calm.residual <= 0.1
+    clear = fit_parallel({1: 8.0, 4: 3.2}, otherwise=0.99, noise=0.1)
+    assert clear.parallel == pytest.approx(0.8)

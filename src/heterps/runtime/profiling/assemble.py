@@ -14,6 +14,10 @@ from heterps.runtime.profiling.fit import Fit, fit_parallel
 from heterps.runtime.profiling.layers import LayerTimes
 from heterps.runtime.profiling.observed import StageSeconds
 
+# From one run to the next, either way. A replica works on micro-batches of its own: that something
+# beside the optimizer's step does not parallelise has to show more clearly than that.
+_NOISE = 0.1
+
 
 @dataclass(frozen=True)
 class Batches:
@@ -55,7 +59,7 @@ def totals(
     optimizer_s = min(seen.step_s for seen in trials.values())
     busy = {units: seen.work_s * size / units + optimizer_s for units, seen in trials.items()}
     serial = optimizer_s / busy[1] if busy[1] else 0.0
-    found = fit_parallel(busy, otherwise=1 - serial)
+    found = fit_parallel(busy, otherwise=1 - serial, noise=_NOISE)
     most = max(trials)
     taken_s = exchange_s(most)
     held_up_s = trials[most].sync_s if most > 1 else 0.0
