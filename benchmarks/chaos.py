@@ -197,7 +197,9 @@ def measure(kills: Sequence[Kill], events: Sequence[dict[str, Any]]) -> None:
             continue
         reached = max([noticed["step"], *(event["step"] for event in told if "step" in event)])
         kill.steps_lost = max(0, reached - ready["step"])
-        trained = _first(later[later.index(ready) :], "progress")
+        # Reports begin before the first batch is through.
+        reports = [event for event in later[later.index(ready) :] if event["kind"] == "progress"]
+        trained = next((event for event in reports if event["step"] > ready["step"]), None)
         kill.again_s = None if trained is None else trained["time"] - kill.at
 
 
