@@ -143,8 +143,8 @@ class Chaos:
     def _wait(self, live: LiveRun) -> bool:
         """For a random moment: of training, or now and then of the start of its processes."""
         trains = self._draw.random() < 0.8
-        if trains:
-            live.until_next("progress")
+        while trains and live.coordinator.poll() is None and not _trains(live.path):
+            time.sleep(0.1)
         time.sleep(self._draw.random() * (TRAINING_S if trains else START_S))
         return live.coordinator.poll() is None
 
@@ -201,6 +201,14 @@ def measure(kills: Sequence[Kill], events: Sequence[dict[str, Any]]) -> None:
         reports = [event for event in later[later.index(ready) :] if event["kind"] == "progress"]
         trained = next((event for event in reports if event["step"] > ready["step"]), None)
         kill.again_s = None if trained is None else trained["time"] - kill.at
+
+
+def _trains(run: Path) -> bool:
+    """Whether it has got on since its processes were last ready: reports begin before that."""
+    path = run / "events.jsonl"
+    told = _since(list(read_events(path)) if path.exists() else [], "ready", math.inf)
+    ready = bool(told) and told[0]["kind"] == "ready"
+    return ready and any(e["kind"] == "progress" and e["step"] > told[0]["step"] for e in told)
 
 
 def _since(events: Sequence[dict[str, Any]], kind: str, until: float) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ def test_a_run_with_killed_processes_ends_with_the_same_bits(tmp_path):
         "--per-run",
         "2",
         "--epochs",
-        "12",
+        "24",
         "--seed",
         "1",
         "--json",
