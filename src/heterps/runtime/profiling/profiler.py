@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,16 @@ class _Profiling:
         self._moved: tuple[Batch, Moved] | None = None
         self._layer_times: dict[tuple[str, int], LayerTimes] = {}
 
+    @cached_property
+    def _cores(self) -> int:
+        """Of all hosts that runs may use."""
+        assert self._make_engine is not None, "made for what is not known"
+        with (
+            tempfile.TemporaryDirectory(prefix="heterps-") as path,
+            self._make_engine(Path(path)) as engine,
+        ):
+            return engine.cores
+
     def of(self, entry: ResourceType, number: int, count: int) -> TypeFigures:
         """The figures of a type, which is one of so many."""
 
@@ -120,8 +130,7 @@ class _Profiling:
         link = self._link(entry)
         report(0.1, "layers")
         times = self._times(entry, batch)
-        assert self._make_engine is not None, "made for what is not known"
-        counts = unit_counts(self._job, entry, _cores_of(self._make_engine))
+        counts = unit_counts(self._job, entry, self._cores)
         trials: dict[int, StageSeconds] = {}
         for at, units in enumerate(counts):
             report(0.2 + 0.8 * at / len(counts), f"a run on {units}")
@@ -233,11 +242,6 @@ def _trial_micro_batches(job: Job) -> int:
     """The job's, or the largest number that divides it and is not too long for a short run."""
     m = job.workload.micro_batches
     return max(n for n in range(1, min(m, _TRIAL_MICRO_BATCHES) + 1) if m % n == 0)
-
-
-def _cores_of(make_engine: MakeEngine) -> int:
-    with tempfile.TemporaryDirectory(prefix="heterps-") as path, make_engine(Path(path)) as engine:
-        return engine.cores
 
 
 def _layers_of(job: Job) -> int:
