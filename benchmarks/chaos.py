@@ -38,6 +38,7 @@ MODELS = {"two_emb": (2, 1), "ctrdnn": (1, 2)}
 SERVERS = 2
 SNAPSHOT_EVERY = 12  # batches: few enough that most kills come after one
 TRAINING_S, START_S = 4.0, 0.5  # that a kill comes after the first sign of it, at the most
+PATIENCE_S = 90.0  # for that sign
 COORDINATOR = "coordinator"
 
 
@@ -126,7 +127,9 @@ class Chaos:
         folder.mkdir()
         live, done = LiveRun(job, folder), []
         try:
-            while len(done) < kills and time.monotonic() < self._until and self._wait(live):
+            while len(done) < kills and time.monotonic() < self._until:
+                if not self._wait(live, done[-1].at if done else 0.0):
+                    break
                 kill = self._kill(live, model)
                 if kill is not None:
                     done.append(kill)
@@ -140,10 +143,13 @@ class Chaos:
             return None
         return outcome(RunFolder.open(live.path))
 
-    def _wait(self, live: LiveRun) -> bool:
-        """For a random moment: of training, or now and then of the start of its processes."""
-        trains = self._draw.random() < 0.8
-        while trains and live.coordinator.poll() is None and not _trains(live.path):
+    def _wait(self, live: LiveRun, since: float) -> bool:
+        """For a random moment: of training again since the last kill, or now and then of the start
+        of its processes."""
+        trains, late = self._draw.random() < 0.8, time.monotonic() + PATIENCE_S
+        while trains and live.coordinator.poll() is None and not _trains(live.path, since):
+            if time.monotonic() > late:
+                break
             time.sleep(0.1)
         time.sleep(self._draw.random() * (TRAINING_S if trains else START_S))
         return live.coordinator.poll() is None
@@ -175,7 +181,8 @@ def make_job(folder: Path, model: str, epochs: float) -> Job:
         "snapshot__every": SNAPSHOT_EVERY,
         "servers__count": SERVERS,
     }
-    changes |= {"optimizer__name": "adam", "recovery__retries": 10}
+    # Failures in a row may well come before the first snapshot.
+    changes |= {"optimizer__name": "adam", "recovery__retries": 100}
     return small_job(folder, model, MODELS[model], **changes)
 
 
@@ -203,10 +210,11 @@ def measure(kills: Sequence[Kill], events: Sequence[dict[str, Any]]) -> None:
         kill.again_s = None if trained is None else trained["time"] - kill.at
 
 
-def _trains(run: Path) -> bool:
-    """Whether it has got on since its processes were last ready: reports begin before that."""
+def _trains(run: Path, since: float) -> bool:
+    """Whether its processes were ready after that time and it has got on: reports begin before."""
     path = run / "events.jsonl"
-    told = _since(list(read_events(path)) if path.exists() else [], "ready", math.inf)
+    events = [e for e in read_events(path) if e["time"] > since] if path.exists() else []
+    told = _since(events, "ready", math.inf)
     ready = bool(told) and told[0]["kind"] == "ready"
     return ready and any(e["kind"] == "progress" and e["step"] > told[0]["step"] for e in told)
 

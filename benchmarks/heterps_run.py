@@ -82,7 +82,7 @@ def job_document(batch: int, staleness: int, shape: Shape, data: Path) -> dict[s
                 for first, end, name in zip(shape.cuts, ends, names, strict=True)
             ]
         },
-        "servers": {"count": 1, "type": names[0]},
+        "servers": {"count": 1, "type": names[0], "threads": 2},
         "seed": 0,
     }
 

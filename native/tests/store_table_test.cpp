@@ -188,6 +188,36 @@ TEST(a_full_disk_is_said_and_costs_nothing_that_was_done) {
     check_rows(table, rows);
 }
 
+TEST(a_last_part_that_the_disk_refuses_is_kept_though_its_caller_has_gone_on) {
+    const TemporaryFolder folder;
+    Table table(options(folder.path(), 40000));
+    std::map<std::int64_t, std::vector<float>> rows;
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit before{}, small{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = before;
+    small.rlim_cur = 4096;
+    setrlimit(RLIMIT_FSIZE, &small);
+    std::int64_t batch = 0;
+    for (bool refused = false; !refused && batch < 20; ++batch) {
+        Traffic traffic(static_cast<std::uint64_t>(batch), 700, 4000);
+        traffic.add_to(rows);
+        table.announce(batch, 1, {});
+        try {
+            table.accumulate(batch, {0, 0}, traffic.ids.data(), 700, traffic.gradients.data());
+        } catch (const StoreError&) {
+            refused = true;
+            CHECK_EQUAL(table.committed(), batch - 1);
+        }
+        std::fill(traffic.gradients.begin(), traffic.gradients.end(), 9.0f);
+    }
+    CHECK(batch < 20);
+    setrlimit(RLIMIT_FSIZE, &before);
+    table.announce(batch - 1, 1, {});  // tries again
+    CHECK_EQUAL(table.committed(), batch - 1);
+    check_rows(table, rows);
+}
+
 TEST(a_missing_folder_is_an_error) {
     CHECK_THROWS(Table(options("/proc/none/such", 40000)), StoreError);
     CHECK_THROWS(Table(options("", 40000)), std::invalid_argument);

@@ -83,6 +83,28 @@ def test_ids_promised_to_be_distinct_give_the_same_of_one_server(tmp_path, tcp):
         check_promise_of_distinct_ids(client.create_table("t", TableSpec(dim=DIM, seed=9)))
 
 
+def test_pulled_rows_are_the_callers_while_it_has_them_or_a_view_of_them(tmp_path):
+    with serving(tmp_path) as client:
+        table, pool = client.create_table("t", TableSpec(dim=DIM, seed=9)), client.link(0).pool
+        held = [table.pull(np.arange(n, n + 900), distinct=True) for n in range(0, 9000, 900)]
+        expected = in_process(table.spec).pull(np.arange(9000))
+        np.testing.assert_array_equal(np.concatenate(held), expected)
+        view = held[3][5:7]
+        held.clear()
+        for _ in range(30):
+            pool.take("f4", (900, DIM)).array[...] = 7
+        np.testing.assert_array_equal(view, expected[2705:2707])
+
+
+def test_memory_shared_with_a_server_does_not_grow_from_pull_to_pull(tmp_path):
+    with serving(tmp_path) as client:
+        table = client.create_table("t", TableSpec(dim=DIM, seed=9))
+        for _ in range(40):
+            rows = table.pull(np.arange(20_000), distinct=True)
+        assert len(rows) == 20_000
+        assert client.link(0).pool.take("u1", (1,)).segment == 1
+
+
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_training_through_servers_equals_a_table_in_process(client, request, rule):
     rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import fsspec
 import pytest
 
 from heterps.data.dataset import Dataset
@@ -35,13 +36,14 @@ def make_job(data, folder, **changes):
 
 
 class Source:
-    """Gives a folder the files of an arrival when the one before is done, and `_END` with the last.
-    ``report`` hears of a run."""
+    """Gives a folder, by path or URL, the files of an arrival when the one before is done, and
+    `_END` with the last. ``report`` hears of a run."""
 
     def __init__(self, data, folder):
         self.folder = folder
-        folder.mkdir()
         self._data = data
+        self._files, self._path = fsspec.core.url_to_fs(str(folder))
+        self._files.makedirs(self._path, exist_ok=True)
         self._left = list(enumerate(ROWS))
         self._give()
         job = make_job(data, folder)
@@ -53,11 +55,13 @@ class Source:
         number, sizes = self._left.pop(0)
         for rows in sizes:
             for part in sorted((make_data(self._data, "clicks", rows) / "train").iterdir()):
-                name = f"{number}-{rows}-{part.name}"
-                shutil.copy(part, self.folder / name)
-                (self.folder / f"{name}.done").touch()
+                self._write(f"{number}-{rows}-{part.name}", part.read_bytes())
+                self._write(f"{number}-{rows}-{part.name}.done")
         if not self._left:
-            (self.folder / "_END").touch()
+            self._write("_END")
+
+    def _write(self, name, contents=b""):
+        self._files.pipe_file(f"{self._path}/{name}", contents)
 
     def report(self, status):
         if self._left and status.step >= self.plans[-len(self._left)].first_batch:
@@ -96,6 +100,13 @@ def test_every_arrival_is_trained_on_once_as_one_process_would(data, undisturbed
     expected = reference(job, batches=iter(batches))
     assert found.losses == pytest.approx(expected.losses, rel=1e-4)
     assert found.distance(expected) <= 1e-2
+
+
+def test_a_folder_on_a_server_is_followed_to_the_same_bits(data, tmp_path, far_folder, undisturbed):
+    source = Source(data, far_folder)
+    found = trained(make_job(data, far_folder), tmp_path / "run", source.report)
+    assert arrivals(tmp_path / "run") == arrivals(undisturbed[1])
+    assert found.equals(undisturbed[2])
 
 
 def test_after_failures_and_a_stop_it_goes_on_to_the_same_bits(data, tmp_path, undisturbed):

@@ -1,4 +1,6 @@
+import gc
 import time
+import weakref
 from concurrent.futures import Future
 
 import numpy as np
@@ -120,3 +122,25 @@ def test_a_feed_gives_what_is_read_in_order_and_not_past_the_end():
     assert feed.take(before=3)[1]["x"].item() == 4.0
     assert feed.take(before=10)[0] == 4
     assert feed.take(before=10) is None
+
+
+def test_rows_are_gone_with_the_last_who_has_them():
+    """Nothing is left to a collection of garbage: memory that is shared would grow until then."""
+    pull: Future[np.ndarray] = Future()
+    lookup = Lookup(lambda: None, torch.zeros(1), training=True)
+    lookup.start({"layer": torch.tensor([4, 4, 7])}, lambda layer, ids, pull=pull: pull)
+    gc.collect()
+    gc.disable()
+    try:
+        rows = np.ones((2, 3), np.float32)
+        there = weakref.ref(rows)
+        pull.set_result(rows)
+        del pull, rows
+        asked = lookup.asked()
+        del lookup
+        assert there() is not None
+        assert asked["layer"].rows.values.tolist() == [[1.0] * 3] * 2
+        del asked
+        assert there() is None
+    finally:
+        gc.enable()

@@ -10,6 +10,7 @@ from heterps.errors import InputError
 from heterps.events import read_events
 from heterps.runtime.prepare import prepare
 from heterps.runtime.saved_model import load_dense, read_manifest
+from heterps.testing.live_runs import LiveRun
 from heterps.testing.runs import (
     Outcome,
     epochs_for,
@@ -232,3 +233,15 @@ def test_a_table_may_keep_its_rate_while_the_schedule_falls(data, tmp_path):
     rows = saved_rows(tmp_path / "run/model/tables")["default"]
     same = rows.values[torch.isin(rows.ids, once.rows["default"].ids)]
     assert not torch.allclose(same, once.rows["default"].values, atol=1e-4)
+
+
+def test_workers_do_without_the_compiler_of_torch(data, tmp_path, monkeypatch):
+    """Loading it takes a process seconds, after each failure again."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    live = LiveRun(small_job(data, "two_emb", (1, 1), workload__epochs=0.2), tmp_path)
+    assert live.ended()[0] == 0
+    for stage in range(2):
+        loaded = (live.path / "logs" / f"stage-{stage}-replica-0.log").read_text()
+        assert "torch.nn" in loaded
+        assert "sympy" not in loaded
+        assert "torch._dynamo" not in loaded

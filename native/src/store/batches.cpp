@@ -11,11 +11,16 @@ constexpr std::size_t kSpareParts = 64;
 
 }  // namespace
 
+void Part::copy(const Span& from, int dim) {
+    ids.assign(from.ids, from.ids + from.count);
+    gradients.assign(from.gradients, from.gradients + from.count * static_cast<std::size_t>(dim));
+    borrowed.reset();
+}
+
 std::vector<Span> Batch::spans() const {
     std::vector<Span> result;
     result.reserve(parts.size());
-    for (const auto& [key, part] : parts)
-        result.push_back({part.ids.data(), part.gradients.data(), part.ids.size()});
+    for (const auto& [key, part] : parts) result.push_back(part.span());
     return result;
 }
 
@@ -53,6 +58,13 @@ void Batches::add(std::int64_t batch, PartKey key, Part part) {
     open_[batch].parts.emplace(key, std::move(part));
 }
 
+bool Batches::lacks_one(std::int64_t batch) const {
+    const auto found = open_.find(batch);
+    if (found == open_.end()) return false;
+    const Batch& known = found->second;
+    return known.announced && *known.announced == known.parts.size() + 1;
+}
+
 bool Batches::whole(std::int64_t batch) const {
     const auto found = open_.find(batch);
     return found != open_.end() && found->second.whole();
@@ -76,7 +88,7 @@ Part Batches::spare_part() {
 
 void Batches::recycle(Batch batch) {
     for (auto& [key, part] : batch.parts)
-        if (spare_.size() < kSpareParts) spare_.push_back(std::move(part));
+        if (spare_.size() < kSpareParts && !part.borrowed) spare_.push_back(std::move(part));
 }
 
 }  // namespace heterps::store

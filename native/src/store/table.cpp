@@ -208,37 +208,39 @@ void Table::apply_step(const std::vector<Span>& spans, double lr) {
 }
 
 void Table::announce(std::int64_t batch, std::size_t parts, std::optional<double> lr) {
-    {
-        const std::lock_guard<std::mutex> lock(batches_mutex_);
-        if (batch <= committed_) return;
-        batches_.announce(batch, parts, lr);
-    }
-    commit_whole_batches();
+    std::unique_lock<std::mutex> lock(batches_mutex_);
+    if (batch <= committed_) return;
+    batches_.announce(batch, parts, lr);
+    commit_whole_batches(lock);
 }
 
 bool Table::accumulate(std::int64_t batch, PartKey key, const std::int64_t* ids, std::size_t count,
                        const float* gradients) {
-    bool added = false;
+    const Span given{ids, gradients, count};
     std::unique_lock<std::mutex> lock(batches_mutex_);
     if (batch <= committed_) return false;
+    bool added = false;
     if (!batches_.has(batch, key)) {
-        Part part = batches_.spare_part();
-        lock.unlock();  // others need not wait for the copy
-        part.ids.assign(ids, ids + count);
-        part.gradients.assign(gradients,
-                              gradients + count * static_cast<std::size_t>(options_.dim));
-        lock.lock();
+        const bool now = !committing_ && batch == committed_ + 1 && batches_.lacks_one(batch);
+        Part part;
+        if (now) {
+            part.borrowed = given;  // committed below, before the lock is let go
+        } else {
+            part = batches_.spare_part();
+            lock.unlock();  // others need not wait for the copy
+            part.copy(given, options_.dim);
+            lock.lock();
+        }
         // The same part may have come in meanwhile, and its batch may even have been committed.
         added = batch > committed_ && !batches_.has(batch, key);
         if (added) batches_.add(batch, key, std::move(part));
     }
-    lock.unlock();
-    commit_whole_batches();
+    commit_whole_batches(lock);
     return added;
 }
 
-void Table::commit_whole_batches() {
-    std::unique_lock<std::mutex> lock(batches_mutex_);
+// The lock is that of the batches; it is held when this begins and ends.
+void Table::commit_whole_batches(std::unique_lock<std::mutex>& lock) {
     while (!committing_ && batches_.whole(committed_ + 1)) {
         const std::int64_t number = committed_ + 1;
         Batch batch = batches_.take(number);
@@ -247,6 +249,8 @@ void Table::commit_whole_batches() {
         try {
             commit_batch(number, batch);
         } catch (...) {
+            for (auto& [key, part] : batch.parts)
+                if (part.borrowed) part.copy(*part.borrowed, options_.dim);
             lock.lock();
             committing_ = false;
             if (number > committed_) batches_.give_back(number, std::move(batch));
@@ -297,7 +301,8 @@ void Table::set_committed(std::int64_t batch) {
         batches_.forget_up_to(batch);
         batches_changed_.notify_all();
     }
-    commit_whole_batches();
+    std::unique_lock<std::mutex> lock(batches_mutex_);
+    commit_whole_batches(lock);
 }
 
 }  // namespace heterps::store

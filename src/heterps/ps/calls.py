@@ -17,8 +17,11 @@ from heterps.wire.frames import Buffer, Header, as_buffer
 
 @dataclass(frozen=True)
 class Reply:
+    """``lend`` gives the first array as one that may be kept, where it lies in shared memory."""
+
     fields: Mapping[str, Any]
     arrays: tuple[NDArray[Any], ...]
+    lend: Callable[[], NDArray[Any]] | None = None
 
 
 @dataclass(eq=False)
@@ -73,14 +76,20 @@ class Call:
         self.buffers, self.out = [], None
 
     def reply(self, header: Header) -> Reply:
-        arrays = []
+        arrays, lend = [], None
         for buffer in header.buffers:
             array = buffer.array
             if array is None and self.out is not None and _same(buffer, self.out):
-                array = self.out.array
+                array, lend = self.out.array, self._lend
             if array is not None:
                 arrays.append(array)
-        return Reply(header.fields, tuple(arrays))
+        return Reply(header.fields, tuple(arrays), lend)
+
+    def _lend(self) -> NDArray[Any]:
+        assert self.pool is not None
+        assert self.out is not None
+        out, self.out = self.out, None
+        return self.pool.lend(out)
 
 
 def read_document(reply: Reply) -> Any:
@@ -116,13 +125,24 @@ class Joint:
             try:
                 self._results[index] = take(_raised(outcome))
                 if self._left == 0 and self._error is None:
-                    self.future.set_result(self._finish(self._results))
+                    self.future.set_result(self._finished())
             except Exception as error:  # noqa: BLE001 - it reaches whoever waits
                 self._error = self._error or error
             if self._error is not None and (self._left == 0 or not self._settled):
                 self.future.set_exception(self._error)
 
         return done
+
+    def _finished(self) -> Any:
+        """Lets go of all, which may refer to the future in turn: with that its result would stay
+        until somebody collects garbage."""
+        finish, results = self._finish, self._results
+        self._finish, self._results = _nothing, []
+        return finish(results)
+
+
+def _nothing(results: list[Any]) -> None:
+    raise AssertionError("finished already")
 
 
 def _raised(outcome: Reply | Exception) -> Reply:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,22 +30,36 @@ class Pool:
         self._arenas: list[Arena] = []
         self._unknown: list[Segment] = []
         self._last_number = 0
+        # Pieces whose arrays are gone. That is noticed in any thread, also in one that has the
+        # lock just now, so they wait here until it is taken the next time.
+        self._left: deque[Buffer] = deque()
 
     def take(self, dtype: str, shape: tuple[int, ...]) -> Buffer | None:
         """A piece for an array, or None: it then travels behind the header."""
         with self._lock:
             if not self.enabled:
                 return None
+            self._take_back()
             piece = self._arenas[-1].take(dtype, shape) if self._arenas else None
             if piece is None and self._grow(Buffer(dtype, shape, None).size_bytes):
                 piece = self._arenas[-1].take(dtype, shape)
             return piece
 
     def give_back(self, piece: Buffer) -> None:
+        self._left.append(piece)
         with self._lock:
-            for arena in self._arenas:
-                if arena.segment.number == piece.segment:
-                    arena.give_back(piece)
+            self._take_back()
+
+    def lend(self, piece: Buffer) -> NDArray[Any]:
+        """The array of a piece, which comes back by itself once nobody has it or a view of it."""
+        assert piece.array is not None
+        if not piece.array.size:
+            self.give_back(piece)
+            return piece.array
+        # Views of an array over a memoryview hold that array, not what is below it.
+        held = np.frombuffer(memoryview(piece.array), piece.array.dtype)
+        weakref.finalize(held, self._left.append, piece).atexit = False
+        return held.reshape(piece.shape)
 
     def new_segments(self) -> list[Segment]:
         """Those that the server has yet to be told of, each once."""
@@ -54,6 +70,7 @@ class Pool:
     def superseded(self) -> Iterator[int]:
         """Numbers of the segments that nobody needs any more, each once."""
         with self._lock:
+            self._take_back()
             gone = [arena for arena in self._arenas[:-1] if arena.empty]
             self._arenas = [arena for arena in self._arenas if arena not in gone]
         return (arena.segment.number for arena in gone)
@@ -64,6 +81,13 @@ class Pool:
             self.enabled = False
             for arena in self._arenas:
                 arena.segment.unlink()
+
+    def _take_back(self) -> None:
+        while self._left:
+            piece = self._left.popleft()
+            for arena in self._arenas:
+                if arena.segment.number == piece.segment:
+                    arena.give_back(piece)
 
     def _grow(self, needed_bytes: int) -> bool:
         last = self._arenas[-1].segment.size_bytes if self._arenas else _FIRST_BYTES // 2

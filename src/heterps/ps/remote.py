@@ -58,14 +58,16 @@ class RemoteTable:
         *,
         distinct: bool = False,
     ) -> Future[Floats]:
+        """What a single server answers to distinct ids may lie in memory that is shared with it,
+        which is used for other rows once the array is gone."""
         asked = ids_of(ids)
         shape = (len(asked), self.dim)
-        target = np.empty(shape, np.float32) if out is None else out_of(out, shape)
+        target = None if out is None else out_of(out, shape)
         way = route(asked, self._client.shards, distinct=distinct)
         holding = [s for s in range(way.shards) if way.offsets[s] < way.offsets[s + 1]]
         if batch is not None and not holding:
             holding = [0]  # without ids it still waits
-        pulled = _Pulled(way, target, len(holding), self._client.dtype)
+        pulled = _Pulled(way, shape, target, len(holding), self._client.dtype)
         for index, shard in enumerate(holding):
             done = pulled.joint.part(index, pulled.take(shard))
             self._pull_of(shard, way, batch, timeout_s, done)
@@ -250,40 +252,56 @@ class RemoteTable:
 
 
 class _Pulled:
-    """Puts the rows of the shards' replies together, in the thread of the links."""
+    """Puts the rows of the shards' replies together, in the thread of the links: in ``target``, or
+    where they are found if they need not be moved."""
 
-    def __init__(self, way: Route, target: Floats, calls: int, dtype: str) -> None:
+    def __init__(
+        self, way: Route, shape: tuple[int, int], target: Floats | None, calls: int, dtype: str
+    ) -> None:
         self._way = way
-        self._target = target
+        self._shape = shape
+        self._given = target
         self._dtype = dtype
         self._rows: Floats | None = None
         if calls > 1:
-            self._rows = np.empty((len(way.distinct), target.shape[1]), np.float32)
+            self._rows = np.empty((len(way.distinct), shape[1]), np.float32)
         self.joint = Joint(calls, self._finish)
         if calls == 0:
-            self.joint.future.set_result(target)
+            self.joint.future.set_result(self._target())
 
-    def take(self, shard: int) -> Callable[[Reply], None]:
-        def take(reply: Reply) -> None:
+    def take(self, shard: int) -> Callable[[Reply], Floats | None]:
+        """Gives all rows, if these are all."""
+
+        def take(reply: Reply) -> Floats | None:
             rows = self._decoded(reply, self._way.slice_of(shard))
-            if self._rows is None:
-                self._way.spread(rows, self._target)
-            else:
+            if self._rows is not None:
                 self._rows[self._way.slice_of(shard)] = rows
+                return None
+            as_asked = self._given is None and self._way.inverse is None
+            if as_asked and self._dtype == "f4" and reply.lend is not None:
+                return reply.lend()
+            return self._spread(rows)
 
         return take
 
     def _decoded(self, reply: Reply, mine: slice) -> Floats:
-        expected = (mine.stop - mine.start, self._target.shape[1])
+        expected = (mine.stop - mine.start, self._shape[1])
         rows = reply.arrays[0] if reply.arrays else None
         if rows is None or rows.shape != expected or rows.dtype != DTYPES[self._dtype]:
             raise InputError("rows", f"the server's answer does not hold rows of {expected}")
         return decode_rows(rows, self._dtype)
 
     def _finish(self, answers: list[Any]) -> Floats:
-        if self._rows is not None:
-            self._way.spread(self._rows, self._target)
-        return self._target
+        found: Floats = self._spread(self._rows) if self._rows is not None else answers[0]
+        return found
+
+    def _spread(self, rows: Floats) -> Floats:
+        target = self._target()
+        self._way.spread(rows, target)
+        return target
+
+    def _target(self) -> Floats:
+        return np.empty(self._shape, np.float32) if self._given is None else self._given
 
 
 def _any_taken(answers: list[Any]) -> bool:

@@ -63,8 +63,10 @@ class Lookup:
         self._one_less(None)
 
     def asked(self) -> dict[str, Asked]:
-        """The rows of each layer; raises what a server answered."""
-        return {layer: self._asked(layer) for layer in self._pulls}
+        """The rows of each layer, once; raises what a server answered."""
+        # A pull refers to this, which is told when it is done: its rows would stay with it.
+        pulls, self._pulls = self._pulls, {}
+        return {layer: self._asked(layer, pull.result()) for layer, pull in pulls.items()}
 
     @property
     def row_bytes(self) -> int:
@@ -72,9 +74,9 @@ class Lookup:
         ids = sum(distinct.nbytes for distinct, _ in self._ids.values())
         return ids + sum(pull.result().nbytes for pull in self._pulls.values())
 
-    def _asked(self, layer: str) -> Asked:
+    def _asked(self, layer: str, rows: NDArray[np.float32]) -> Asked:
         distinct, inverse = self._ids[layer]
-        values = torch.from_numpy(self._pulls[layer].result()).to(self.like)
+        values = torch.from_numpy(rows).to(self.like)
         inverse = inverse.to(self.like.device)
         return Asked(distinct, Rows(values.requires_grad_(self.training), inverse))
 

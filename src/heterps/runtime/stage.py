@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -123,10 +124,13 @@ class Stage:
 
     def _go_back(self, flight: _InFlight, arrived: Gradients) -> None:
         if self._after is None:
-            _backward([flight.outputs[LOSS] * flight.micro_batch.share], [None])
-        else:
-            names = [name for name in self._after.gradients if flight.outputs[name].requires_grad]
-            _backward([flight.outputs[name] for name in names], [arrived[name] for name in names])
+            _backward(flight.outputs[LOSS] * flight.micro_batch.share)
+            return
+        names = [name for name in self._after.gradients if flight.outputs[name].requires_grad]
+        if names:
+            apply: Callable[..., Tensor] = _Given.apply
+            given = [arrived[name] for name in names]
+            _backward(apply(given, *(flight.outputs[name] for name in names)))
 
     def finish_backward(self) -> None:
         """The gradients of weights, which nobody else waits for."""
@@ -233,9 +237,22 @@ class _Weights:
         return before
 
 
-def _backward(tensors: list[Tensor], gradients: Sequence[Tensor | None]) -> None:
-    if tensors:
-        torch.autograd.backward(tensors, gradients)
+def _backward(root: Tensor) -> None:
+    root.backward()  # type: ignore[no-untyped-call]
+
+
+class _Given(torch.autograd.Function):
+    """Behind tensors whose gradients are known. `torch.autograd.backward` takes those as well, and
+    loads torch's symbolic shapes for it: most of a second when a worker has just begun."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: Sequence[Tensor], *tensors: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return tensors[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
+        return (None, *ctx.gradients)
 
 
 def _gradient_of(leaf: Tensor) -> Tensor:

@@ -17,6 +17,14 @@ using PartKey = std::pair<std::int64_t, std::int64_t>;
 struct Part {
     std::vector<std::int64_t> ids;
     std::vector<float> gradients;
+    // Where the caller has them, if not above: of a part that is committed in the call that brings
+    // it.
+    std::optional<Span> borrowed;
+
+    Span span() const {
+        return borrowed ? *borrowed : Span{ids.data(), gradients.data(), ids.size()};
+    }
+    void copy(const Span& from, int dim);
 };
 
 struct Batch {
@@ -36,6 +44,8 @@ class Batches {
     // Throws std::invalid_argument if the batch has all its parts already.
     bool has(std::int64_t batch, PartKey key) const;
     void add(std::int64_t batch, PartKey key, Part part);
+    // Whether one more part makes it whole.
+    bool lacks_one(std::int64_t batch) const;
 
     bool whole(std::int64_t batch) const;
     Batch take(std::int64_t batch);

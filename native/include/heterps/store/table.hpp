@@ -186,7 +186,7 @@ class Table {
 
     std::uint32_t oldest_live(std::uint64_t step) const;  // rows last seen before it have expired
     std::uint64_t live_rows() const;
-    void commit_whole_batches();
+    void commit_whole_batches(std::unique_lock<std::mutex>& lock);
     void commit_batch(std::int64_t number, const Batch& batch);
 
     const TableOptions options_;
