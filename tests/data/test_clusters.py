@@ -154,3 +154,13 @@ def test_a_store_that_says_503_is_asked_again_and_named_in_the_end(
             file.read_range(0, 100)
         door.failures = 0
     fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_missing_keys_are_named_at_once(s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    with pytest.raises(InputError, match=r"s3://.*: Unable to locate credentials: set them in"):
+        find_files([f"{s3}/*.parquet"])

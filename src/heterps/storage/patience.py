@@ -28,6 +28,10 @@ _DEFINITE = (
 )
 
 
+# Of clients that need not be installed, by name: who lacks a key will not find one by waiting.
+_HOPELESS = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
+
+
 class Ahead(Generic[T]):
     """Work under way in a thread of its own. The end of the process waits for it a moment."""
 
@@ -93,7 +97,7 @@ class Patience:
     def persist(self, action: Callable[[], T], url: str) -> T:
         """What ``action`` gives, which may be tried several times and has to stand that. Raises
         OSError at once for what will not change, such as a missing file, and InputError with the
-        URL when patience ends.
+        URL for missing keys and when patience ends.
         """
         call, began, pause = object(), time.monotonic(), self.first_s
         _calls[call] = began
@@ -104,6 +108,9 @@ class Patience:
                 except _DEFINITE:
                     raise
                 except Exception as error:  # noqa: BLE001 - every client has errors of its own
+                    if type(error).__name__ in _HOPELESS:
+                        fix = "set them in the environment or ~/.aws of every machine that reads"
+                        raise InputError(url, f"{reason(error)}: {fix}") from None
                     waited = time.monotonic() - began
                     if waited + pause > self.total_s or _ending.is_set():
                         problem = f"cannot be reached, tried for {waited:.0f} s ({reason(error)})"

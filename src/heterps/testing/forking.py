@@ -101,7 +101,9 @@ class ForkEngine(Engine):
         log.touch()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
-        arguments = (spec.module, spec.arguments, str(log), spec.variables(), spec.secret, first)
+        # The server of forks has the environment that there was when it began.
+        environment = {**os.environ, **spec.variables()}
+        arguments = (spec.module, spec.arguments, str(log), environment, spec.secret, first)
         process = context.Process(target=_run, args=arguments, daemon=True)
         process.start()
         self.handles.append(ForkedHandle(spec, process, log))
