@@ -51,6 +51,7 @@ class Child:
             command += ["--secret", str(len(secret))]
         self.log = log
         self._code: int | None = None
+        self._looking = threading.RLock()  # its end is taken note of once, whoever sees it first
         with log.open("ab") as output:
             self._log_start = output.tell()
             # Our end of the pipe closes when this process dies, however it dies.
@@ -77,13 +78,14 @@ class Child:
     def poll(self) -> int | None:
         """The exit code, negative for a signal, or None while it runs."""
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        if self._code is None and os.waitid(os.P_PID, self.pid, look) is not None:
-            # Before its number is free for others, so that it is its own group that ends.
-            os.killpg(self.pid, signal.SIGKILL)
-            self._code = self._process.wait()
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-        return self._code
+        with self._looking:
+            if self._code is None and os.waitid(os.P_PID, self.pid, look) is not None:
+                # Before its number is free for others, so that it is its own group that ends.
+                os.killpg(self.pid, signal.SIGKILL)
+                self._code = self._process.wait()
+                assert self._process.stdin is not None
+                self._process.stdin.close()
+            return self._code
 
     def terminate(self) -> None:
         if self.poll() is None:
