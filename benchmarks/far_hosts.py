@@ -5,8 +5,8 @@
 Three made-up hosts of this machine (namespaces) with a Ray node on each, and so many milliseconds
 between any two of them, one way: parameter servers and coordinator on the first, and on each of the
 others the units of one emulated type. ``heterps profile`` measures there, and every plan is run
-there at staleness 2 and 0, in rounds as in prediction.py, with the cores kept awake (awake.py). A
-round takes about eight minutes, and all needs the right to make namespaces.
+there at staleness 2 and 0, in rounds as in prediction.py. A round takes about eight minutes, and
+all needs the right to make namespaces.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from awake import awake
 from heterps.job.spec import Job
 from heterps.planning.simulate import simulate
 from heterps.runtime.engines import engines_of
@@ -117,8 +116,7 @@ def main() -> None:
     if options.inside:
         inside(options)
         return
-    with awake():
-        result = {**measured(options), "machine": machine()}
+    result = {**measured(options), "machine": machine()}
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     show([Found(**each) for each in result["found"]], result["types"])
