@@ -57,7 +57,7 @@ class Pool:
             self.give_back(piece)
             return piece.array
         # Views of an array over a memoryview hold that array, not what is below it.
-        held = np.frombuffer(memoryview(piece.array), piece.array.dtype)
+        held = np.frombuffer(piece.array.data, piece.array.dtype)
         weakref.finalize(held, self._left.append, piece).atexit = False
         return held.reshape(piece.shape)
 
