@@ -19,7 +19,7 @@ struct Part {
     std::vector<float> gradients;
     // Where the caller has them, if not above: of a part that is committed in the call that brings
     // it.
-    std::optional<Span> borrowed;
+    std::optional<Span> borrowed{};
 
     Span span() const {
         return borrowed ? *borrowed : Span{ids.data(), gradients.data(), ids.size()};
