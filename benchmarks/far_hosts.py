@@ -26,6 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from awake import awake
 from heterps.job.spec import Job
 from heterps.planning.simulate import simulate
 from heterps.runtime.engines import engines_of
@@ -116,7 +117,8 @@ def main() -> None:
     if options.inside:
         inside(options)
         return
-    result = {**measured(options), "machine": machine()}
+    with awake():
+        result = {**measured(options), "machine": machine()}
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     show([Found(**each) for each in result["found"]], result["types"])

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -53,6 +54,17 @@ def test_what_was_right_stays_as_it_is():
     assert np.allclose(correction.compute.values, 1.0)
     assert np.allclose(correction.comm.values, 1.0)
     assert correction.problem().profile == said.profile
+
+
+def test_what_a_cut_costs_is_not_taken_for_the_layers_fault():
+    document = problem().as_document()
+    document["profile"]["types"] = {"a": {"source": "measured", "as_first": 2.0}}
+    said = Problem.parse(document)
+    plan = make_plan(said, "given", "aabb", (2, 1))
+    first, last = measured(plan)
+    correction = Correction(said)
+    correction.learn(plan.stages, [replace(first, forward_s=2 * first.forward_s), last])
+    assert np.allclose(correction.compute.values, 1.0)
 
 
 def test_a_plan_that_was_run_is_then_predicted_as_it_was_measured():

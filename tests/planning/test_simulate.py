@@ -195,6 +195,29 @@ def test_a_plan_in_the_steady_state_reaches_its_predicted_throughput():
     assert simulate(given_problem, plan, staleness=0).of_predicted < 0.9
 
 
+def test_a_stage_computes_longer_beside_others_than_alone():
+    plain = problem(micro_batches=64, staleness=2)
+    document = plain.as_document()
+    measured = {"source": "measured", "as_first": 1.5, "as_last": 1.25}
+    document["profile"]["types"] = dict.fromkeys(("cpu", "gpu"), measured)
+    longer = Problem.parse(document)
+
+    def reached(said, types, units):
+        found = simulate(said, make_plan(said, "given", types, units)).samples_per_s
+        assert found is not None
+        return found
+
+    alone, first_sets_the_pace = (["cpu", "cpu"], [4]), (["cpu", "gpu"], [1, 4])
+    assert reached(longer, *alone) == reached(plain, *alone)
+    assert reached(longer, *first_sets_the_pace) == pytest.approx(
+        reached(plain, *first_sets_the_pace) / 1.5, rel=0.01
+    )
+    last_sets_the_pace = (["gpu", "cpu"], [4, 1])
+    assert reached(longer, *last_sets_the_pace) == pytest.approx(
+        reached(plain, *last_sets_the_pace) / 1.25, rel=0.01
+    )
+
+
 def test_more_replicas_than_micro_batches_are_refused_as_in_a_run():
     given_problem = problem(micro_batches=2)
     plan = make_plan(given_problem, "given", ["cpu", "cpu"], [4])

@@ -148,8 +148,10 @@ class Correction:
         return [layer.on[stage.type] for layer in layers]
 
     def _compute(self, stage: StageCost) -> list[float]:
+        longer = self._problem.profile.in_stages(stage.first, stage.last, stage.type)
         return [
-            self._scale * amdahl(on.compute_s, on.alpha, stage.units) for on in self._own(stage)
+            self._scale * longer * amdahl(on.compute_s, on.alpha, stage.units)
+            for on in self._own(stage)
         ]
 
     def _comm(self, stage: StageCost) -> list[float]:

@@ -57,7 +57,9 @@ class TypeSource(Record):
     """Where the figures of a type are from: ``units`` are the numbers of them that were run,
     ``spread`` the relative deviation of what was timed, ``residual`` that of the fit over units.
     Figures with the same ``key`` were measured under the same conditions. ``link_ms`` (one way) and
-    ``link_mbps`` are what was found between hosts, where units and servers are on several."""
+    ``link_mbps`` are what was found between hosts, where units and servers are on several.
+    ``as_first`` and ``as_last``: how many times as long layers compute in the first and in the last
+    of two stages as they do in one stage alone."""
 
     source: Text
     key: Text | None = None
@@ -66,6 +68,8 @@ class TypeSource(Record):
     residual: Amount | None = None
     link_ms: Amount | None = None
     link_mbps: Amount | None = None
+    as_first: Amount | None = None
+    as_last: Amount | None = None
 
 
 class Profile(Record):
@@ -78,3 +82,12 @@ class Profile(Record):
     source: Text | None = None
     machine: dict[str, Any] = Field(default_factory=dict)
     types: dict[str, TypeSource] = Field(default_factory=dict)
+
+    def in_stages(self, first: int, last: int, type_name: str) -> float:
+        """How many times as long these layers compute, as one stage of several, as their figures
+        say: what comes back after others were worked on is no longer in the caches, and each piece
+        of work has a beginning."""
+        own, end = self.types.get(type_name), len(self.layers) - 1
+        if own is None or (first == 0 and last == end):
+            return 1.0
+        return (own.as_last if last == end else own.as_first) or 1.0

@@ -6,11 +6,13 @@ from heterps.planning.profile import Profile
 from heterps.runtime.profiling import measure_profile, refit_profile
 from heterps.runtime.profiling import profiler as profiling
 from heterps.runtime.profiling.cache import measured_key
+from heterps.runtime.profiling.pairs import Pair, even_cut, pairs_of
 from heterps.runtime.profiling.profiler import unit_counts
 from heterps.testing.forking import ForkEngine
 from heterps.testing.runs import TYPE, run, small_job
 
 SLOW = {"name": TYPE, "price_per_hour": 0.01, "limit": 8, "slowdown": 8.0, "link_mbps": 50.0}
+SLOWER = SLOW | {"name": "slower", "slowdown": 12.0}
 PAPER = {"name": "v100", "catalog": "v100", "limit": 2}
 
 
@@ -21,7 +23,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def job(data):
-    return small_job(data, "ctrdnn", cluster__types=[SLOW, PAPER])
+    return small_job(data, "ctrdnn", cluster__types=[SLOW, SLOWER, PAPER])
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,9 @@ def test_a_profile_has_what_planning_needs_for_every_layer_and_type(job, profile
     assert profile.types[TYPE].units == (1, 4)
     assert profile.types["v100"].source == "roofline"
     assert all(layer.on[TYPE].compute_s > 0 for layer in profile.layers)
+    for name in (TYPE, "slower"):  # each was once the first of two stages, and once the last
+        assert profile.types[name].as_first > 0.5
+        assert profile.types[name].as_last > 0.5
     rows, *dense = profile.layers
     assert rows.on[TYPE].comm_s > 0
     assert all(layer.on[TYPE].transfer_s > 0 for layer in dense)
@@ -60,7 +65,7 @@ def test_a_run_scales_the_layers_of_its_stage_to_what_it_measured(job, profile, 
     document = profile.as_document()
     for layer in document["layers"]:
         layer["on"][TYPE]["compute_s"] /= 10
-    changes = {"cluster__types": [SLOW, PAPER], "profile": document, "workload__epochs": 3}
+    changes = {"cluster__types": [SLOW, SLOWER, PAPER], "profile": document, "workload__epochs": 3}
     whole = {"assignment": [TYPE] * 12, **small_job(data, "ctrdnn").plan}
     run(small_job(data, "ctrdnn", plan=whole, **changes), tmp_path / "run")
     found, (factors,) = refit_profile(tmp_path / "run")
@@ -87,6 +92,28 @@ def test_runs_divide_a_batch_and_leave_the_machine_room(data):
     assert unit_counts(job, entry, 2) == [1, 4]
     assert unit_counts(job, entry.model_copy(update={"slowdown": 4.0}), 2) == [1, 2]
     assert unit_counts(job, entry.model_copy(update={"slowdown": 1.0}), 2) == [1]
+
+
+def test_each_type_is_first_and_last_once_if_there_is_room(data):
+    fast = SLOW | {"name": "fast", "slowdown": 1.0}
+    job = small_job(data, "ctrdnn", cluster__types=[fast, SLOW, SLOWER])
+    pairs = pairs_of(job, job.cluster.types, 2)
+    assert [(pair.first.name, pair.last.name) for pair in pairs] == [
+        (TYPE, "slower"),
+        ("slower", TYPE),
+    ]
+    assert {pair.units for pair in pairs} == {2}
+    assert pairs_of(job, job.cluster.types[1:2], 2) == []
+    assert len(pairs_of(job, job.cluster.types, 8)) == 3
+
+
+def test_a_cut_shares_the_work_evenly(data):
+    assert even_cut([1.0, 1.0, 2.0, 4.0], [1.0, 1.0, 2.0, 4.0]) == 3
+    assert even_cut([9.0, 1.0], [1.0, 1.0]) == 1
+    job = small_job(data, "ctrdnn", cluster__types=[SLOW, SLOWER])
+    first, last = Pair(*job.cluster.types).plan(3, 1)["stages"]
+    assert first == {"first": 0, "last": 0, "type": TYPE, "units": 1}
+    assert last == {"first": 1, "last": 2, "type": "slower", "units": 1}
 
 
 def test_conditions_are_the_model_the_unit_and_the_batches(data):

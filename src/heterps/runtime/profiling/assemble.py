@@ -26,6 +26,10 @@ class Batches:
     micro_batch_size: int
     micro_batches: int
 
+    def micro_batch_s(self, seen: StageSeconds) -> float:
+        """What the thread of a unit does for a micro-batch, its share of the step included."""
+        return seen.work_s * self.micro_batch_size + seen.step_s / self.micro_batches
+
 
 @dataclass(frozen=True)
 class Moved:

@@ -4,7 +4,7 @@ figures."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -29,12 +29,12 @@ from heterps.runtime.profiling.exchange import Batch, read_batches, time_cuts, t
 from heterps.runtime.profiling.layers import LayerTimes, time_layers
 from heterps.runtime.profiling.links import Link, measure_link
 from heterps.runtime.profiling.observed import StageSeconds
-from heterps.runtime.profiling.trial import bare, run_trial, whole_model
+from heterps.runtime.profiling.pairs import AS_FIRST, AS_LAST, pairs_of, time_pair
+from heterps.runtime.profiling.trial import bare, batches_in, for_trials, run_trial, whole_model
 
 MEASURED = "measured"
 _MOST_UNITS = 4
-_TRIAL_S, _LEAST_BATCHES = 6.0, 5
-_TRIAL_MICRO_BATCHES = 12
+_TRIAL_S = 6.0
 
 Report = Callable[[float, str], None]  # the share that is done, and what comes next
 
@@ -69,10 +69,14 @@ def measure_profile(
         if None in found.values():
             make = stack.enter_context(engines_of(job, make_engine))
         run = _Profiling(job, report, make)
-        for number, (name, entry) in enumerate(types.items()):
-            found[name] = found[name] or run.of(entry, number, len(types))
+        new = [entry for name, entry in types.items() if found[name] is None]
+        for number, entry in enumerate(new):
+            found[entry.name] = run.of(entry, number, len(new) + 1)
+        figures_of = {name: own for name, own in found.items() if own is not None}
+        if new:
+            run.in_pairs(list(types.values()), new, figures_of)
     report(1.0, "")
-    return run.profile({name: own for name, own in found.items() if own is not None})
+    return run.profile(figures_of)
 
 
 def at_hand(entry: ResourceType) -> bool:
@@ -153,6 +157,26 @@ class _Profiling:
             about |= {"link_ms": link.ms, "link_mbps": link.mbps}
         return TypeFigures(own, about)
 
+    def in_pairs(
+        self,
+        types: Sequence[ResourceType],
+        new: Sequence[ResourceType],
+        found: Mapping[str, TypeFigures],
+    ) -> None:
+        """Adds to the figures of types how much longer they compute in one of two stages."""
+        compute = {name: [on["compute_s"] for on in own.layers] for name, own in found.items()}
+        here = [entry for entry in types if found[entry.name].about["source"] == MEASURED]
+        if not any(entry in here for entry in new) or len(self._setup.chain.layers) < 2:
+            return
+        pairs = pairs_of(self._job, here, self._cores)
+        pairs = [pair for pair in pairs if pair.first in new or pair.last in new]
+        for number, pair in enumerate(pairs):
+            share = (len(new) + number / len(pairs)) / (len(new) + 1)
+            self._report(share, f"{pair.first.name}: a run before {pair.last.name}")
+            first, last = time_pair(self._job, pair, compute, _TRIAL_S, self._make_engine)
+            found[pair.first.name].about[AS_FIRST] = first
+            found[pair.last.name].about[AS_LAST] = last
+
     def profile(self, found: Mapping[str, TypeFigures]) -> Profile:
         layers = [
             {
@@ -190,16 +214,11 @@ class _Profiling:
         return self._layer_times[key]
 
     def _trial(self, entry: ResourceType, units: int, times: LayerTimes) -> StageSeconds:
-        micro_batches = _trial_micro_batches(self._job)
-        size = self._batches.micro_batch_size * micro_batches
-        changed = {"batch_size": size, "micro_batches": micro_batches, "staleness": 0}
-        workload = self._job.workload.model_copy(update=changed)
-        job = self._job.model_copy(update={"workload": workload})
+        job = for_trials(self._job)
         once = (sum(times.forward_s) + sum(times.backward_s)) * (entry.slowdown or 1.0)
-        batch_s = 1.3 * once * micro_batches / units
-        batches = max(_LEAST_BATCHES, round(_TRIAL_S / batch_s))
+        batch_s = 1.3 * once * job.workload.micro_batches / units
         plan = whole_model(len(self._setup.chain.layers), entry.name, units)
-        return run_trial(job, plan, batches, self._make_engine).stages[0]
+        return run_trial(job, plan, batches_in(_TRIAL_S, batch_s), self._make_engine).stages[0]
 
     def _link(self, entry: ResourceType) -> Link | None:
         """Between hosts; the local engine has only one."""
@@ -227,7 +246,7 @@ class _Profiling:
 def unit_counts(job: Job, entry: ResourceType, cores: int) -> list[int]:
     """On how many units to run: one, and as many as divide a batch, are there beside the servers
     and leave room on that many cores."""
-    own, m = job.servers, _trial_micro_batches(job)
+    own, m = job.servers, for_trials(job).workload.micro_batches
     limit = entry.limit - (own.count if own.type == entry.name else 0)
     more = [
         units
@@ -236,12 +255,6 @@ def unit_counts(job: Job, entry: ResourceType, cores: int) -> list[int]:
         and not Demand.of([(entry, units)], own.count * own.threads, cores).oversubscribed
     ]
     return [1, *more[-1:]]
-
-
-def _trial_micro_batches(job: Job) -> int:
-    """The job's, or the largest number that divides it and is not too long for a short run."""
-    m = job.workload.micro_batches
-    return max(n for n in range(1, min(m, _TRIAL_MICRO_BATCHES) + 1) if m % n == 0)
 
 
 def _layers_of(job: Job) -> int:

@@ -19,6 +19,8 @@ from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.stop import Stop
 from heterps.runtime.training import train_run
 
+_LEAST_BATCHES, _MOST_MICRO_BATCHES = 5, 12
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -65,6 +67,21 @@ def bare(job: Job) -> Job:
         "plan": None,
     }
     return job.model_copy(update=changes)
+
+
+def for_trials(job: Job) -> Job:
+    """Synchronous, with its number of micro-batches, or the largest that divides it and is not too
+    long for a short run."""
+    work = job.workload
+    m = max(n for n in range(1, _MOST_MICRO_BATCHES + 1) if work.micro_batches % n == 0)
+    size = work.micro_batch_size * m
+    changed = {"batch_size": size, "micro_batches": m, "staleness": 0}
+    return job.model_copy(update={"workload": work.model_copy(update=changed)})
+
+
+def batches_in(seconds: float, batch_s: float) -> int:
+    """How many a trial of about so many seconds has, enough of them to say something."""
+    return max(_LEAST_BATCHES, round(seconds / batch_s))
 
 
 def _of_batches(job: Job, plan: Mapping[str, Any], batches: int) -> Job:
