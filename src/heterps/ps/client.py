@@ -70,6 +70,7 @@ class Client:
         self.dtype = PRECISIONS[dtype]
         self.timeout_s = timeout_s
         self.shards = len(addresses)
+        self.far = any(address.startswith("tcp:") for address in addresses)
         self._retries = retries
         self._identity = Identity(key, secrets.token_bytes(16), generation, encrypt)
         links = [Link(shard, self.shards, address) for shard, address in enumerate(addresses)]

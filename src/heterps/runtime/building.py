@@ -138,6 +138,7 @@ def build_replica(
         like,
         Emulation.of(unit),
         _exchanged_bytes(job, chain, own.units),
+        far_rows=client.far,
     )
     return replica
 

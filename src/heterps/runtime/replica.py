@@ -46,9 +46,14 @@ class Replica:
         like: Tensor,
         emulation: Emulation | None = None,
         exchanged_bytes: float = 0.0,
+        *,
+        far_rows: bool = False,
     ) -> None:
         """``like`` is a tensor of the type and on the device that the stage computes with;
-        ``exchanged_bytes`` is what this replica moves in a commit."""
+        ``exchanged_bytes`` is what this replica moves in a commit. ``far_rows`` come from other
+        hosts: they are asked for one micro-batch at a time, while others are worked on. Those of
+        this host take the cores of whoever computes, and are asked for when there is nothing else
+        to do."""
         self.stage = stage
         self.mesh = mesh
         self.meter = Meter()
@@ -64,6 +69,7 @@ class Replica:
         self.counts = counts()
         self._like = like
         self._emulation = emulation or Emulation()
+        self._far_rows = far_rows
         self._exact = self._exact_names()
         self._gradients: dict[int, dict[str, Tensor]] = {}
         self._inbox: deque[Arrived] = deque()  # has come, and has yet to be taken in
@@ -176,6 +182,8 @@ class Replica:
                     self.meter.note_staleness(stale)
                 do(task)
                 orders.progressed()
+                if feed and self._far_rows and task.do is Do.BACKWARD:
+                    self._prepare(feed, plan, segment.end, room, training)
             elif program.finished and segment.closed:
                 self._emulation.pay()
                 self._emulation.settle()
