@@ -85,8 +85,7 @@ class Profile(Record):
 
     def in_stages(self, first: int, last: int, type_name: str) -> float:
         """How many times as long these layers compute, as one stage of several, as their figures
-        say: what comes back after others were worked on is no longer in the caches, and each piece
-        of work has a beginning."""
+        say, which are of one stage alone: by what was measured of two stages."""
         own, end = self.types.get(type_name), len(self.layers) - 1
         if own is None or (first == 0 and last == end):
             return 1.0
