@@ -5,7 +5,7 @@
 Three made-up hosts of this machine (namespaces) with a Ray node on each, and so many milliseconds
 between any two of them, one way: parameter servers and coordinator on the first, and on each of the
 others the units of one emulated type. ``heterps profile`` measures there, and every plan is run
-there at staleness 2 and 0, in rounds as in prediction.py. A round takes about eight minutes, and
+there at staleness 2 and 0, in rounds as in prediction.py. A round takes about eleven minutes, and
 all needs the right to make namespaces.
 """
 
@@ -80,7 +80,8 @@ def inside(options: argparse.Namespace) -> None:
     outcomes: dict[tuple[int, int], Found] = {}
     with engines_of(job) as make_engine:
         for number in range(options.rounds):
-            problem = with_profile(job, measure_profile(job, make_engine=make_engine))
+            about = measure_profile(job, make_engine=make_engine, seconds=options.seconds)
+            problem = with_profile(job, about)
             print(f"round {number + 1}: profile", flush=True)
             for (at, stages), staleness in product(enumerate(PLANS), (2, 0)):
                 if options.plans and at not in options.plans:
@@ -106,8 +107,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--mbps", type=float, default=1000.0)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each run")
     parser.add_argument("--json", type=Path)
     plans = parser.add_argument("--plans", help="numbers with commas: these alone")
     plans.type = lambda text: [int(number) for number in text.split(",")]

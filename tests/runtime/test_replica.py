@@ -79,7 +79,7 @@ class Quick:
 
 @pytest.mark.parametrize("far_rows", [True, False])
 def test_far_rows_are_asked_for_while_others_are_worked_on(tmp_path, far_rows):
-    setup = prepare(small_job(tmp_path, "ctrdnn"))
+    setup = prepare(small_job(tmp_path, "ctrdnn", workload__staleness=2))
     own = Quick()
     replica = Replica(
         setup.layout,

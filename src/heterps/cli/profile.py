@@ -22,6 +22,7 @@ _EXAMPLES = """\b
 Examples:
   heterps profile job.yaml                    measure, and keep it beside the job
   heterps profile job.yaml --out new.json     keep it elsewhere
+  heterps profile job.yaml --seconds 20       measure for longer, where other guests share the host
   heterps profile --from runs/ctrdnn-1        refit the profile of a run by what it measured
 \b
 Types of the cluster that this machine has, emulated ones included, are measured in short runs of
@@ -47,6 +48,9 @@ def profile(
         typer.Option(metavar="FILE", help="Where to.", show_default="the job's, or beside it"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Measure all anew; overwrite.")] = False,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, metavar="S", help="That each of the short runs takes.")
+    ] = 6.0,
     as_json: Annotated[bool, typer.Option("--json", help="The profile as JSON.")] = False,
 ) -> None:
     """Measure (or derive) what each layer takes on each resource type."""
@@ -57,7 +61,7 @@ def profile(
         return
     assert job is not None
     target = out or profile_path(job)
-    found = measured(job, changes or [], target, force=force)
+    found = measured(job, changes or [], target, seconds, force=force)
     if as_json:
         print_json(found.as_document())
     else:
@@ -72,7 +76,9 @@ def profile_path(job: Path) -> Path:
     return job.parent / said if isinstance(said, str) else beside(job)
 
 
-def measured(job: Path, changes: list[str], target: Path, *, force: bool = False) -> Profile:
+def measured(
+    job: Path, changes: list[str], target: Path, seconds: float = 6.0, *, force: bool = False
+) -> Profile:
     """Measures what is not known yet, and writes it. Raises InputError."""
     from heterps.errors import InputError
     from heterps.job.load import load_job
@@ -80,7 +86,7 @@ def measured(job: Path, changes: list[str], target: Path, *, force: bool = False
     loaded = load_job(job, ["profile=null", *changes])
     known = None if force else _known(target)
     try:
-        found = _measure(loaded, known)
+        found = _measure(loaded, known, seconds)
     except InputError as error:
         if type(error) is not InputError:
             raise
@@ -119,7 +125,7 @@ def _known(target: Path) -> Profile | None:
     return found
 
 
-def _measure(job: Job, known: Profile | None) -> Profile:
+def _measure(job: Job, known: Profile | None, seconds: float) -> Profile:
     from heterps.runtime.profiling import measure_profile
 
     with TerminalBar("profile") as bar:
@@ -128,7 +134,7 @@ def _measure(job: Job, known: Profile | None) -> Profile:
             if sys.stderr.isatty():
                 bar.show(share, 1.0, note)
 
-        return measure_profile(job, report, known=known)
+        return measure_profile(job, report, known=known, seconds=seconds)
 
 
 def _write(found: Profile, target: Path) -> None:

@@ -150,6 +150,11 @@ class ReplicaProgram:
         return 0 if self._next is None else self._next[0] - 1 - self.committed
 
     @property
+    def opened(self) -> int:
+        """Batches below this one may go forward now."""
+        return self.committed + 2 + self._staleness
+
+    @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 
@@ -184,7 +189,7 @@ class ReplicaProgram:
         if self._next is None:
             return "gradients"
         batch, micro_batch = self._next
-        if batch > self.committed + 1 + self._staleness:
+        if batch >= self.opened:
             return "staleness"
         if len(self._in_flight) >= self._credit:
             return "credit"
@@ -216,7 +221,7 @@ class ReplicaProgram:
         if self._next is None or len(self._in_flight) >= self._credit:
             return False
         batch, micro_batch = self._next
-        return micro_batch in self._inputs and batch <= self.committed + 1 + self._staleness
+        return micro_batch in self._inputs and batch < self.opened
 
     def _check(self, micro_batch: int, known: set[int]) -> None:
         here = self._routing.replica(self._stage, micro_batch) == self._replica

@@ -183,7 +183,9 @@ class Replica:
                 do(task)
                 orders.progressed()
                 if feed and self._far_rows and task.do is Do.BACKWARD:
-                    self._prepare(feed, plan, segment.end, room, training)
+                    # Rows of batches that have to wait are asked for while this one waits too.
+                    end = min(segment.end, program.opened)
+                    self._prepare(feed, plan, end, room, training)
             elif program.finished and segment.closed:
                 self._emulation.pay()
                 self._emulation.settle()

@@ -4,7 +4,6 @@ from heterps.errors import InputError
 from heterps.planning.problem import Problem
 from heterps.planning.profile import Profile
 from heterps.runtime.profiling import measure_profile, refit_profile
-from heterps.runtime.profiling import profiler as profiling
 from heterps.runtime.profiling.cache import measured_key
 from heterps.runtime.profiling.pairs import Pair, even_cut, pairs_of
 from heterps.runtime.profiling.profiler import unit_counts
@@ -30,9 +29,8 @@ def job(data):
 def profile(job):
     """Measured in runs of two or three seconds."""
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(profiling, "_TRIAL_S", 2.0)
         changed.setattr("os.sched_getaffinity", lambda pid: range(8))
-        return measure_profile(job, make_engine=ForkEngine)
+        return measure_profile(job, make_engine=ForkEngine, seconds=2.0)
 
 
 @pytest.mark.slow
@@ -43,8 +41,8 @@ def test_a_profile_has_what_planning_needs_for_every_layer_and_type(job, profile
     assert profile.types["v100"].source == "roofline"
     assert all(layer.on[TYPE].compute_s > 0 for layer in profile.layers)
     for name in (TYPE, "slower"):  # each was once the first of two stages, and once the last
-        assert profile.types[name].as_first > 0.5
-        assert profile.types[name].as_last > 0.5
+        assert profile.types[name].as_first >= 1
+        assert profile.types[name].as_last >= 1
     rows, *dense = profile.layers
     assert rows.on[TYPE].comm_s > 0
     assert all(layer.on[TYPE].transfer_s > 0 for layer in dense)

@@ -8,10 +8,9 @@ from typing import Any
 
 from heterps.job.resources import ResourceType
 from heterps.job.spec import Job
-from heterps.runtime.emulation import Demand
 from heterps.runtime.engines import MakeEngine
 from heterps.runtime.profiling.assemble import Batches
-from heterps.runtime.profiling.trial import batches_in, for_trials, run_trial
+from heterps.runtime.profiling.trial import batches_in, for_trials, has_room, run_trial
 
 AS_FIRST, AS_LAST = "as_first", "as_last"
 _MOST_UNITS = 2
@@ -24,6 +23,10 @@ class Pair:
     first: ResourceType
     last: ResourceType
     units: int = 1
+
+    @property
+    def stages(self) -> list[tuple[ResourceType, int]]:
+        return [(self.first, self.units), (self.last, self.units)]
 
     def plan(self, layers: int, cut: int) -> dict[str, Any]:
         """As a document; the second stage begins with layer ``cut``."""
@@ -43,7 +46,7 @@ def pairs_of(job: Job, types: Sequence[ResourceType], cores: int) -> list[Pair]:
     roomy = [
         entry
         for entry in types
-        if any(_has_room(job, Pair(entry, other), cores) for other in types if other is not entry)
+        if any(has_room(job, [(entry, 1), (other, 1)], cores) for other in types if other != entry)
     ]
     around = [*roomy[1:], *roomy[:1]]
     m = for_trials(job).workload.micro_batches
@@ -52,7 +55,7 @@ def pairs_of(job: Job, types: Sequence[ResourceType], cores: int) -> list[Pair]:
         [Pair(first, last, units) for units in counts]
         for first, last in zip(roomy, around, strict=True)
     )
-    fitting = ([pair for pair in each if _has_room(job, pair, cores)] for each in pairs)
+    fitting = ([pair for pair in each if has_room(job, pair.stages, cores)] for each in pairs)
     return [each[-1] for each in fitting if each]
 
 
@@ -83,15 +86,6 @@ def time_pair(
     trial = run_trial(short, pair.plan(len(first), cut), count, make_engine)
     one, two = (batches.micro_batch_s(seen) for seen in trial.stages)
     return max(1.0, one / said[0]), max(1.0, two / said[1])
-
-
-def _has_room(job: Job, pair: Pair, cores: int) -> bool:
-    servers = job.servers
-    for entry in (pair.first, pair.last):
-        if entry.limit - (servers.count if servers.type == entry.name else 0) < pair.units:
-            return False
-    units = [(pair.first, pair.units), (pair.last, pair.units)]
-    return not Demand.of(units, servers.count * servers.threads, cores).oversubscribed
 
 
 def _unlinked(job: Job) -> Job:

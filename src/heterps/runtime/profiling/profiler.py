@@ -20,7 +20,7 @@ from heterps.planning.profile import Profile
 from heterps.planning.roofline import SOURCE as ROOFLINE
 from heterps.planning.roofline import roofline_profile
 from heterps.runtime.building import build_model
-from heterps.runtime.emulation import Demand, exchanged_bytes
+from heterps.runtime.emulation import exchanged_bytes
 from heterps.runtime.engines import MakeEngine, engines_of
 from heterps.runtime.prepare import prepare
 from heterps.runtime.profiling.assemble import Batches, Moved, figures, link_s, totals
@@ -30,11 +30,17 @@ from heterps.runtime.profiling.layers import LayerTimes, time_layers
 from heterps.runtime.profiling.links import Link, measure_link
 from heterps.runtime.profiling.observed import StageSeconds
 from heterps.runtime.profiling.pairs import AS_FIRST, AS_LAST, pairs_of, time_pair
-from heterps.runtime.profiling.trial import bare, batches_in, for_trials, run_trial, whole_model
+from heterps.runtime.profiling.trial import (
+    bare,
+    batches_in,
+    for_trials,
+    has_room,
+    run_trial,
+    whole_model,
+)
 
 MEASURED = "measured"
 _MOST_UNITS = 4
-_TRIAL_S = 6.0
 
 Report = Callable[[float, str], None]  # the share that is done, and what comes next
 
@@ -53,9 +59,11 @@ def measure_profile(
     make_engine: MakeEngine | None = None,
     *,
     known: Profile | None = None,
+    seconds: float = 6.0,
 ) -> Profile:
-    """The profile of a job. Types of ``known`` that were measured under the same conditions are
-    taken from it. Raises InputError for a type that is neither at hand nor in the catalogue."""
+    """The profile of a job, from runs of about so many ``seconds`` each. Types of ``known`` that
+    were measured under the same conditions are taken from it, whatever the seconds were. Raises
+    InputError for a type that is neither at hand nor in the catalogue."""
     types = {entry.name: entry for entry in job.cluster.types if entry.limit > 0}
     for index, entry in enumerate(job.cluster.types):
         missing = job.engine == "local" and not at_hand(entry)
@@ -68,7 +76,7 @@ def measure_profile(
         make = make_engine
         if None in found.values():
             make = stack.enter_context(engines_of(job, make_engine))
-        run = _Profiling(job, report, make)
+        run = _Profiling(job, report, make, seconds)
         new = [entry for name, entry in types.items() if found[name] is None]
         for number, entry in enumerate(new):
             found[entry.name] = run.of(entry, number, len(new) + 1)
@@ -99,8 +107,11 @@ def _kept(known: Profile | None, job: Job, entry: ResourceType) -> TypeFigures |
 class _Profiling:
     """One profile in the making. What all types share is measured once, when it is needed."""
 
-    def __init__(self, job: Job, report: Report, make_engine: MakeEngine | None) -> None:
+    def __init__(
+        self, job: Job, report: Report, make_engine: MakeEngine | None, seconds: float
+    ) -> None:
         self._job = bare(job)
+        self._seconds = seconds
         self._report = report
         self._make_engine = make_engine
         entry = next(iter(job.cluster.types))
@@ -173,7 +184,7 @@ class _Profiling:
         for number, pair in enumerate(pairs):
             share = (len(new) + number / len(pairs)) / (len(new) + 1)
             self._report(share, f"{pair.first.name}: a run before {pair.last.name}")
-            first, last = time_pair(self._job, pair, compute, _TRIAL_S, self._make_engine)
+            first, last = time_pair(self._job, pair, compute, self._seconds, self._make_engine)
             found[pair.first.name].about[AS_FIRST] = first
             found[pair.last.name].about[AS_LAST] = last
 
@@ -218,7 +229,7 @@ class _Profiling:
         once = (sum(times.forward_s) + sum(times.backward_s)) * (entry.slowdown or 1.0)
         batch_s = 1.3 * once * job.workload.micro_batches / units
         plan = whole_model(len(self._setup.chain.layers), entry.name, units)
-        return run_trial(job, plan, batches_in(_TRIAL_S, batch_s), self._make_engine).stages[0]
+        return run_trial(job, plan, batches_in(self._seconds, batch_s), self._make_engine).stages[0]
 
     def _link(self, entry: ResourceType) -> Link | None:
         """Between hosts; the local engine has only one."""
@@ -246,14 +257,9 @@ class _Profiling:
 def unit_counts(job: Job, entry: ResourceType, cores: int) -> list[int]:
     """On how many units to run: one, and as many as divide a batch, are there beside the servers
     and leave room on that many cores."""
-    own, m = job.servers, for_trials(job).workload.micro_batches
-    limit = entry.limit - (own.count if own.type == entry.name else 0)
-    more = [
-        units
-        for units in range(2, min(limit, m, _MOST_UNITS) + 1)
-        if m % units == 0
-        and not Demand.of([(entry, units)], own.count * own.threads, cores).oversubscribed
-    ]
+    m = for_trials(job).workload.micro_batches
+    counts = (units for units in range(2, min(m, _MOST_UNITS) + 1) if m % units == 0)
+    more = [units for units in counts if has_room(job, [(entry, units)], cores)]
     return [1, *more[-1:]]
 
 

@@ -10,8 +10,10 @@ from typing import Any
 
 from heterps.data.follow import as_found
 from heterps.errors import InputError
+from heterps.job.resources import ResourceType
 from heterps.job.spec import Job
 from heterps.job.training import SnapshotSpec, ValidationSpec
+from heterps.runtime.emulation import Demand
 from heterps.runtime.engines import MakeEngine
 from heterps.runtime.prepare import prepare
 from heterps.runtime.profiling.observed import StageSeconds, observe
@@ -77,6 +79,15 @@ def for_trials(job: Job) -> Job:
     size = work.micro_batch_size * m
     changed = {"batch_size": size, "micro_batches": m, "staleness": 0}
     return job.model_copy(update={"workload": work.model_copy(update=changed)})
+
+
+def has_room(job: Job, units: Sequence[tuple[ResourceType, int]], cores: int) -> bool:
+    """Whether so many units of types are there beside the servers, and so many cores are enough for
+    them to be no hindrance to each other."""
+    servers = job.servers
+    taken = {servers.type: servers.count}
+    there = all(count + taken.get(entry.name, 0) <= entry.limit for entry, count in units)
+    return there and not Demand.of(units, servers.count * servers.threads, cores).oversubscribed
 
 
 def batches_in(seconds: float, batch_s: float) -> int:
