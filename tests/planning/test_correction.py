@@ -58,14 +58,12 @@ def test_what_was_right_stays_as_it_is():
 
 def test_what_a_cut_costs_is_not_taken_for_the_layers_fault():
     document = problem().as_document()
-    document["profile"]["types"] = {"a": {"source": "measured", "cut_after_s": 0.5}}
+    document["profile"]["types"] = {"a": {"source": "measured", "as_first": 2.0}}
     said = Problem.parse(document)
     plan = make_plan(said, "given", "aabb", (2, 1))
     first, last = measured(plan)
-    batches = said.workload.batch_size / said.profile.batch_size
-    longer_s = first.forward_s + 0.5 * batches / 2
     correction = Correction(said)
-    correction.learn(plan.stages, [replace(first, forward_s=longer_s), last])
+    correction.learn(plan.stages, [replace(first, forward_s=2 * first.forward_s), last])
     assert np.allclose(correction.compute.values, 1.0)
 
 

@@ -8,7 +8,6 @@ from heterps.errors import InputError
 from heterps.planning.conditions import Conditions
 from heterps.planning.plan import make_plan
 from heterps.planning.problem import Problem
-from heterps.planning.profile import Profile
 from heterps.planning.replica_queue import Shape
 from heterps.planning.service_times import ServiceTimes
 from heterps.planning.simulate import simulate, simulate_stages
@@ -199,7 +198,7 @@ def test_a_plan_in_the_steady_state_reaches_its_predicted_throughput():
 def test_a_stage_computes_longer_beside_others_than_alone():
     plain = problem(micro_batches=64, staleness=2)
     document = plain.as_document()
-    measured = {"source": "measured", "cut_after_s": 0.1, "cut_before_s": 0.05}
+    measured = {"source": "measured", "as_first": 1.5, "as_last": 1.25}
     document["profile"]["types"] = dict.fromkeys(("cpu", "gpu"), measured)
     longer = Problem.parse(document)
 
@@ -217,16 +216,6 @@ def test_a_stage_computes_longer_beside_others_than_alone():
     assert reached(longer, *last_sets_the_pace) == pytest.approx(
         reached(plain, *last_sets_the_pace) / 1.25, rel=0.01
     )
-
-
-def test_a_stage_in_the_middle_is_cut_off_on_both_sides():
-    document = problem().profile.as_document()
-    document["layers"].append(document["layers"][1] | {"name": "more"})
-    measured = {"source": "measured", "cut_after_s": 0.25, "cut_before_s": 0.5}
-    profile = Profile.parse(document | {"types": {"cpu": measured}}, "profile")
-    spans = ((0, 2), (0, 1), (2, 2), (1, 1))
-    assert [profile.cut_s(*span, "cpu") for span in spans] == [0.0, 0.25, 0.5, 0.75]
-    assert profile.cut_s(1, 1, "gpu") == 0.0
 
 
 def test_more_replicas_than_micro_batches_are_refused_as_in_a_run():

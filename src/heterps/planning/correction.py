@@ -148,14 +148,11 @@ class Correction:
         return [layer.on[stage.type] for layer in layers]
 
     def _compute(self, stage: StageCost) -> list[float]:
-        """What the cuts cost is shared out like the rest."""
-        found = [
-            self._scale * amdahl(on.compute_s, on.alpha, stage.units) for on in self._own(stage)
+        longer = self._problem.profile.in_stages(stage.first, stage.last, stage.type)
+        return [
+            self._scale * longer * amdahl(on.compute_s, on.alpha, stage.units)
+            for on in self._own(stage)
         ]
-        whole = sum(found)
-        cut = self._problem.profile.cut_s(stage.first, stage.last, stage.type)
-        longer = 1 + self._scale * cut / stage.units / whole if whole else 1.0
-        return [longer * seconds for seconds in found]
 
     def _comm(self, stage: StageCost) -> list[float]:
         """What crosses the cuts counts for the first and the last layer."""

@@ -58,8 +58,8 @@ class TypeSource(Record):
     ``spread`` the relative deviation of what was timed, ``residual`` that of the fit over units.
     Figures with the same ``key`` were measured under the same conditions. ``link_ms`` (one way) and
     ``link_mbps`` are what was found between hosts, where units and servers are on several.
-    ``cut_after_s`` and ``cut_before_s``: what computing takes longer in a stage with others after
-    it, and in one with others before it, than in one stage alone."""
+    ``as_first`` and ``as_last``: how many times as long layers compute in the first and in the last
+    of two stages as they do in one stage alone."""
 
     source: Text
     key: Text | None = None
@@ -68,8 +68,8 @@ class TypeSource(Record):
     residual: Amount | None = None
     link_ms: Amount | None = None
     link_mbps: Amount | None = None
-    cut_after_s: Amount | None = None
-    cut_before_s: Amount | None = None
+    as_first: Amount | None = None
+    as_last: Amount | None = None
 
 
 class Profile(Record):
@@ -83,12 +83,10 @@ class Profile(Record):
     machine: dict[str, Any] = Field(default_factory=dict)
     types: dict[str, TypeSource] = Field(default_factory=dict)
 
-    def cut_s(self, first: int, last: int, type_name: str) -> float:
-        """What these layers take longer as one stage of several than their figures say, which are
-        of one stage alone: as if there were one layer more."""
+    def in_stages(self, first: int, last: int, type_name: str) -> float:
+        """How many times as long these layers compute, as one stage of several, as their figures
+        say, which are of one stage alone: by what was measured of two stages."""
         own, end = self.types.get(type_name), len(self.layers) - 1
-        if own is None:
-            return 0.0
-        after = own.cut_after_s if last < end else None
-        before = own.cut_before_s if first > 0 else None
-        return (after or 0.0) + (before or 0.0)
+        if own is None or (first == 0 and last == end):
+            return 1.0
+        return (own.as_last if last == end else own.as_first) or 1.0

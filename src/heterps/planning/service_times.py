@@ -81,7 +81,8 @@ def service_times(problem: Problem, stage: Stage, units: int, micro_batches: int
         fetch += comm * pulled
         push += comm * (1 - pulled)
         sync += on.sync_s
-    compute += problem.profile.cut_s(stage.first, stage.last, stage.type)
+    longer = problem.profile.in_stages(stage.first, stage.last, stage.type)
+    compute, weighing = compute * longer, weighing * longer
     link_ms = next(t.link_ms for t in problem.cluster.types if t.name == stage.type)
     measured = problem.profile.types.get(stage.type)
     return ServiceTimes(

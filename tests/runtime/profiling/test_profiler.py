@@ -41,8 +41,8 @@ def test_a_profile_has_what_planning_needs_for_every_layer_and_type(job, profile
     assert profile.types["v100"].source == "roofline"
     assert all(layer.on[TYPE].compute_s > 0 for layer in profile.layers)
     for name in (TYPE, "slower"):  # each was once the first of two stages, and once the last
-        assert profile.types[name].cut_after_s is not None
-        assert profile.types[name].cut_before_s is not None
+        assert profile.types[name].as_first >= 1
+        assert profile.types[name].as_last >= 1
     rows, *dense = profile.layers
     assert rows.on[TYPE].comm_s > 0
     assert all(layer.on[TYPE].transfer_s > 0 for layer in dense)

@@ -1,4 +1,4 @@
-"""What layers take longer in one of two stages than in one stage alone."""
+"""What layers take in one of two stages, relative to what they take in one stage alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heterps.runtime.engines import MakeEngine
 from heterps.runtime.profiling.assemble import Batches
 from heterps.runtime.profiling.trial import batches_in, for_trials, has_room, run_trial
 
-CUT_AFTER, CUT_BEFORE = "cut_after_s", "cut_before_s"
+AS_FIRST, AS_LAST = "as_first", "as_last"
 _MOST_UNITS = 2
 
 
@@ -72,10 +72,10 @@ def time_pair(
     seconds: float,
     make_engine: MakeEngine | None,
 ) -> tuple[float, float]:
-    """What the first stage and the last one compute longer for a micro-batch than the seconds of
-    their layers say, in a run of about so many ``seconds``. Without emulated links: a unit that
-    waits for its link most of the time has cold caches, and does not set the pace. Less than
-    nothing is the pace of the host, which was another one when the seconds were measured."""
+    """How many times as long the first stage and the last one compute as the seconds of their
+    layers say, in a run of about so many ``seconds``. Without emulated links: a unit that waits for
+    its link most of the time has cold caches, and does not set the pace. Less than once is the pace
+    of the host, which was another one when the seconds were measured."""
     first, last = compute[pair.first.name], compute[pair.last.name]
     cut = even_cut(first, last)
     said = sum(first[:cut]), sum(last[cut:])
@@ -85,7 +85,7 @@ def time_pair(
     count = batches_in(seconds, batch_s)
     trial = run_trial(short, pair.plan(len(first), cut), count, make_engine)
     one, two = (batches.micro_batch_s(seen) for seen in trial.stages)
-    return max(0.0, one - said[0]), max(0.0, two - said[1])
+    return max(1.0, one / said[0]), max(1.0, two / said[1])
 
 
 def _unlinked(job: Job) -> Job:

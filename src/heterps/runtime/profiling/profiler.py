@@ -29,7 +29,7 @@ from heterps.runtime.profiling.exchange import Batch, read_batches, time_cuts, t
 from heterps.runtime.profiling.layers import LayerTimes, time_layers
 from heterps.runtime.profiling.links import Link, measure_link
 from heterps.runtime.profiling.observed import StageSeconds
-from heterps.runtime.profiling.pairs import CUT_AFTER, CUT_BEFORE, pairs_of, time_pair
+from heterps.runtime.profiling.pairs import AS_FIRST, AS_LAST, pairs_of, time_pair
 from heterps.runtime.profiling.trial import (
     bare,
     batches_in,
@@ -185,8 +185,8 @@ class _Profiling:
             share = (len(new) + number / len(pairs)) / (len(new) + 1)
             self._report(share, f"{pair.first.name}: a run before {pair.last.name}")
             first, last = time_pair(self._job, pair, compute, self._seconds, self._make_engine)
-            found[pair.first.name].about[CUT_AFTER] = first
-            found[pair.last.name].about[CUT_BEFORE] = last
+            found[pair.first.name].about[AS_FIRST] = first
+            found[pair.last.name].about[AS_LAST] = last
 
     def profile(self, found: Mapping[str, TypeFigures]) -> Profile:
         layers = [

@@ -56,9 +56,8 @@ def _factors(problem: Problem, stage: StageCost, seen: StageSeconds) -> StageFac
     batch = problem.workload.batch_size
     own = problem.profile.layers[stage.first : stage.last + 1]
     on = [layer.on[stage.type] for layer in own]
-    computing = sum(f.compute_s * f.alpha for f in on)
-    computing += problem.profile.cut_s(stage.first, stage.last, stage.type)
-    predicted = batch / problem.profile.batch_size * computing
+    predicted = batch / problem.profile.batch_size * sum(f.compute_s * f.alpha for f in on)
+    predicted *= problem.profile.in_stages(stage.first, stage.last, stage.type)
     link_s = seen.link_s * batch / stage.units
     return StageFactors(
         stage.type,
