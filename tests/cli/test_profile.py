@@ -32,11 +32,11 @@ def job(tmp_path):
 
 @pytest.fixture
 def measuring(monkeypatch):
-    """Measures nothing; keeps what was known before each time."""
+    """Measures nothing; keeps what was known before each time, and for how long it is to be."""
     calls = []
 
-    def measure(job, known):
-        calls.append(known)
+    def measure(job, known, seconds):
+        calls.append((known, seconds))
         return Profile.parse(MEASURED, "profile")
 
     monkeypatch.setattr(command, "_measure", measure)
@@ -50,8 +50,9 @@ def test_a_profile_is_kept_beside_its_job_and_known_from_then_on(heterps, job, m
     kept = json.loads((job.parent / "job.profile.json").read_text())
     assert kept["batch_size"] == 8
     heterps("profile", str(job))
-    heterps("profile", str(job), "--force")
-    assert [known is not None for known in measuring] == [False, True, False]
+    heterps("profile", str(job), "--force", "--seconds", "20")
+    assert [known is not None for known, _ in measuring] == [False, True, False]
+    assert [seconds for _, seconds in measuring] == [6.0, 6.0, 20.0]
 
 
 def test_planning_a_job_without_a_profile_measures_one_and_says_so(heterps, job, measuring):

@@ -37,7 +37,8 @@ def test_plans_are_run_and_the_best_of_them_is_known(job):
     assert heard[0] == (0, None)
     assert heard[1][1].runs == found.rounds[0].runs[:1]
     runs = [len(entry.runs) for entry in found.rounds]
-    assert runs == ([3, 3] if found.contenders() else [1] * len(runs))
+    # Those that are close after a run each run twice more, and may be far from each other then.
+    assert runs in ([3, 3], [1] * len(runs))
 
 
 @pytest.mark.slow
