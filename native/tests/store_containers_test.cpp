@@ -15,44 +15,71 @@
 
 using namespace heterps::store;
 
-TEST(an_index_finds_what_was_put_in) {
-    Index index;
+template <class AnIndex, class KeyOf>
+void check_index(KeyOf key_of) {
+    AnIndex index;
     std::unordered_map<std::int64_t, std::uint64_t> expected;
     std::mt19937_64 random(1);
-    for (int i = 0; i < 20000; ++i) {
-        const auto id = static_cast<std::int64_t>(random() % 3000);
-        const std::uint64_t hash = Index::hash(id);
+    std::uint64_t place = 0;
+    const auto insert = [&](AnIndex& into, std::int64_t id, std::uint64_t at) {
+        into.insert(AnIndex::hash(id), key_of(id), at);
+    };
+    for (int i = 0; i < 60000; ++i) {
+        const auto id = static_cast<std::int64_t>(random() % 3000) - 1500;
+        const std::uint64_t hash = AnIndex::hash(id);
         const auto known = expected.find(id);
         if (known != expected.end()) {
-            CHECK(index.erase(hash, Slot::hot(hash, known->second)));
+            CHECK(index.erase(hash, key_of(id), known->second));
+            CHECK(!index.erase(hash, key_of(id), known->second));
             expected.erase(known);
             continue;
         }
-        if (index.lacks_room(Index::segment(hash), 1)) {
-            Index grown = index.grown(1);
-            for (const auto& [old, place] : expected)
-                grown.insert(Index::hash(old), Slot::hot(Index::hash(old), place));
+        const std::size_t wanted = index.size(AnIndex::segment(hash)) + 1;
+        if (index.lacks_room(wanted)) {
+            AnIndex grown = index.grown(wanted);
+            for (const auto& [old, at] : expected) insert(grown, old, at);
             index = std::move(grown);
         }
-        expected[id] = random() % 1000000;
-        index.insert(hash, Slot::hot(hash, expected[id]));
+        expected[id] = ++place;
+        insert(index, id, place);
     }
     CHECK_EQUAL(index.size(), expected.size());
-    std::size_t guessed = 0;
-    for (const auto& [id, place] : expected)
-        guessed += index.guess(Index::hash(id)) == Slot::hot(Index::hash(id), place);
-    CHECK(guessed + 5 > expected.size());
-    CHECK(!index.guess(Index::hash(-1)));
-    for (const auto& [id, place] : expected) {
-        const Slot slot = Slot::hot(Index::hash(id), place);
-        CHECK(index.find(Index::hash(id), [&](Slot found) { return found == slot; }));
-        CHECK(index.replace(Index::hash(id), slot, Slot::cold(Index::hash(id), place)));
-        CHECK(!index.replace(Index::hash(id), slot, slot));
+    for (std::int64_t id = -1600; id < 1600; ++id) {
+        const auto known = expected.find(id);
+        bool found = false;
+        index.visit(AnIndex::hash(id), key_of(id), [&](const auto& line, int slot) {
+            return found = known != expected.end() && line.places[slot] == known->second;
+        });
+        CHECK_EQUAL(found, known != expected.end());
+        if (!found) continue;
+        CHECK(index.replace(AnIndex::hash(id), key_of(id), known->second, known->second + 1));
+        CHECK(!index.replace(AnIndex::hash(id), key_of(id), known->second, 7));
     }
 }
 
+TEST(an_index_finds_what_was_put_in) {
+    check_index<Index>([](std::int64_t id) { return id; });
+    check_index<ColdIndex>([](std::int64_t id) { return cold_key(ColdIndex::hash(id)); });
+}
+
+// Where every line has been passed, a search must end all the same.
+TEST(a_search_ends_after_a_round) {
+    Index index;  // a segment has 4 lines of 5
+    const auto in_line = [](std::uint64_t line) { return line << (26 + 30); };
+    index.insert(in_line(1), 0, 1);
+    for (std::int64_t id = 10; id < 29; ++id) index.insert(in_line(3), id, 2);
+    CHECK(index.erase(in_line(3), 19, 2));  // from line 0
+    index.insert(in_line(2), 30, 3);        // past lines 2 and 3
+    for (std::uint64_t line = 0; line < 4; ++line)
+        CHECK_EQUAL(index.find(in_line(line), 99), Index::kNowhere);
+    CHECK_EQUAL(index.find(in_line(2), 30), 3u);
+    CHECK_EQUAL(index.find(in_line(1), 0), 1u);
+    for (std::int64_t id = 10; id < 29; ++id)
+        CHECK_EQUAL(index.find(in_line(3), id), id == 19 ? Index::kNowhere : 2u);
+}
+
 TEST(a_slab_hands_out_each_row_once) {
-    Slab slab(20, std::size_t{64} << 20);
+    Slab slab(16, 4, std::size_t{64} << 20);
     std::set<std::uint64_t> used;
     std::mt19937_64 random(2);
     for (int i = 0; i < 300; ++i) {
@@ -126,7 +153,10 @@ TEST(gradients_are_summed_by_part_and_occurrence) {
         std::vector<std::uint32_t> table;
         std::size_t found = 0;
         for (std::size_t s = 0; s < Index::kSegments; ++s) {
-            const DistinctRange range = grouping.find_distinct(s, index, table);
+            std::size_t looked_up = 0;
+            const DistinctRange range = grouping.find_distinct(
+                s, index, table, [&](DistinctRange some) { looked_up += some.count; });
+            CHECK_EQUAL(looked_up, range.count);
             GradientSums sums;
             grouping.order_gradients(s, 1, sums);
             for (std::size_t d = 0; d < range.count; ++d, ++found)
@@ -156,9 +186,9 @@ std::uint64_t place_of(const std::vector<Rider>& riders, std::size_t i) {
 
 TEST(a_lift_serves_each_request_within_a_round) {
     Lift lift(10);  // three floors
-    lift.ask({1, 0}, {{Slot::cold(1, 10), 1}, {Slot::cold(1, 29), 1}, {Slot::cold(1, 20), 1}});
+    lift.ask({1, 0}, {{Slot::cold(10), 1}, {Slot::cold(29), 1}, {Slot::cold(20), 1}});
     CHECK_EQUAL(place_of(lift.next(2, 100), 0), 10u);
-    lift.ask({2, 0}, {{Slot::cold(1, 5), 2}, {Slot::cold(1, 29), 2}});
+    lift.ask({2, 0}, {{Slot::cold(5), 2}, {Slot::cold(29), 2}});
     CHECK_EQUAL(lift.left(0, 0), 3.0);
     const std::vector<Rider> riders = lift.next(1, 100);
     CHECK_EQUAL(riders.size(), 2u);
@@ -172,12 +202,12 @@ TEST(a_lift_serves_each_request_within_a_round) {
 
 TEST(a_lift_goes_as_slowly_as_its_requests_allow) {
     Lift lift(1);
-    lift.ask({1, 20.0}, {{Slot::cold(1, 9), 1}});
+    lift.ask({1, 20.0}, {{Slot::cold(9), 1}});
     CHECK_EQUAL(lift.owed(0, 4, 0), 2.0);  // ten floors in twenty
     CHECK_EQUAL(lift.owed(0, 4, 5), 1.0);
     CHECK_EQUAL(lift.left(19, 0), 0.0);
     CHECK_EQUAL(lift.left(20, 0), 10.0);
-    lift.redirect({{Slot::cold(1, 9), Slot::cold(1, 30)}});
+    lift.redirect({{Slot::cold(9), Slot::cold(30)}});
     CHECK_EQUAL(place_of(lift.next(1, 100), 0), 30u);  // who was moved comes next
 }
 

@@ -13,13 +13,12 @@ void RowBatch::clear() {
     last_seen.clear();
 }
 
-void RowBatch::add(const char* record, const Layout& layout) {
-    ids.push_back(Record::id(record));
-    frequency.push_back(Record::frequency(record));
-    last_seen.push_back(Record::last_seen(record));
-    const float* floats = Record::vector(record);
-    values.insert(values.end(), floats, floats + layout.dim);
-    state.insert(state.end(), floats + layout.dim, floats + layout.dim + layout.state);
+void RowBatch::add(const RowView& row, const Layout& layout) {
+    ids.push_back(row.id);
+    frequency.push_back(row.frequency);
+    last_seen.push_back(row.last_seen);
+    values.insert(values.end(), row.vector, row.vector + layout.dim);
+    state.insert(state.end(), row.state, row.state + layout.state);
 }
 
 void RowBatch::add(const RowBatch& from, std::size_t begin, std::size_t end, const Layout& layout) {
@@ -63,34 +62,34 @@ HotCapture::HotCapture(const Rows& rows, std::int64_t since)
 void HotCapture::count(CaptureSummary& summary) const {
     for (std::size_t word = 0; word < todo_.size(); ++word)
         for (std::uint64_t bits = todo_[word]; bits != 0; bits &= bits - 1) {
-            const char* record = rows_.slab().at(word * 64 + __builtin_ctzll(bits));
-            if (!wants(record)) continue;
+            const char* head = rows_.slab().head(word * 64 + __builtin_ctzll(bits));
+            if (!wants(head)) continue;
             ++summary.rows;
-            ++summary.bucket_counts[bucket_of(Record::id(record))];
+            ++summary.bucket_counts[bucket_of(Record::id(head))];
         }
 }
 
 void HotCapture::keep(std::uint64_t row, std::uint64_t bit) {
     __atomic_fetch_and(&todo_[row / 64], ~bit, __ATOMIC_RELAXED);
-    const char* record = rows_.slab().at(row);
-    if (!wants(record)) return;
+    if (!wants(rows_.slab().head(row))) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    kept_.insert(kept_.end(), record, record + rows_.slab().stride());
+    kept_.resize(kept_.size() + rows_.layout().record_bytes());
+    rows_.write_record(row, kept_.data() + kept_.size() - rows_.layout().record_bytes());
 }
 
 void HotCapture::next(std::size_t max_rows, RowBatch& batch) {
     const Layout& layout = rows_.layout();
-    const std::size_t stride = rows_.slab().stride();
+    const std::size_t stride = layout.record_bytes();
     const std::size_t before = batch.ids.size();
     for (; !kept_.empty() && batch.ids.size() - before < max_rows;) {
-        batch.add(kept_.data() + kept_.size() - stride, layout);
+        batch.add(RowView::of(kept_.data() + kept_.size() - stride, layout), layout);
         kept_.resize(kept_.size() - stride);
     }
     for (; cursor_ < todo_.size(); ++cursor_) {
         for (std::uint64_t& bits = todo_[cursor_]; bits != 0; bits &= bits - 1) {
             if (batch.ids.size() - before >= max_rows) return;
-            const char* record = rows_.slab().at(cursor_ * 64 + __builtin_ctzll(bits));
-            if (wants(record)) batch.add(record, layout);
+            const std::uint64_t row = cursor_ * 64 + __builtin_ctzll(bits);
+            if (wants(rows_.slab().head(row))) batch.add(rows_.view(row), layout);
         }
     }
     if (kept_.empty()) kept_.shrink_to_fit();

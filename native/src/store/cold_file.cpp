@@ -148,6 +148,9 @@ std::size_t ColdFile::take_extent() {
         extent = free_.back();
         free_.pop_back();
     } else {
+        if ((extent + 1) * per_extent_ > kMostPlaces)
+            throw StoreError("the cold file in " + path_ +
+                             " holds 4,294,967,296 rows, its most: use more servers");
         if (extents_.size() == allocated_) grow();
         extents_.emplace_back();
         bits_.resize(extents_.size() * words_);

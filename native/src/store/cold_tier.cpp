@@ -45,7 +45,7 @@ std::uint64_t ColdTier::capacity() const {
         rows_.bytes() - rows_.slab().bytes() + file_.bytes_in_memory() + working_bytes_;
     const std::uint64_t left = memory_bytes_ > others ? memory_bytes_ - others : 0;
     // Beside its record a row has a use bit and a guard.
-    return std::max(kFewestRows, left * 8 / (rows_.slab().stride() * 8 + 9));
+    return std::max(kFewestRows, left * 8 / (rows_.slab().bytes_of(8) + 9));
 }
 
 std::uint64_t ColdTier::surplus(std::uint64_t spare) const {
@@ -72,10 +72,10 @@ void ColdTier::guard(std::uint64_t row, std::uint64_t step) {
 }
 
 double ColdTier::worth(std::uint64_t row, std::uint64_t step) {
-    const char* record = rows_.slab().at(row);
-    const std::uint64_t last_seen = Record::last_seen(record);
+    const char* head = rows_.slab().head(row);
+    const std::uint64_t last_seen = Record::last_seen(head);
     const std::uint64_t age = step > last_seen ? step - last_seen : 0;
-    const double worth = static_cast<double>(Record::frequency(record)) * kHorizon /
+    const double worth = static_cast<double>(Record::frequency(head)) * kHorizon /
                          (kHorizon + static_cast<double>(age));
     const std::uint64_t until = mark(row);
     if (until == 0) return worth;
@@ -102,18 +102,20 @@ void ColdTier::choose(std::uint64_t step, Outgoing& outgoing) {
     std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count),
                      candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.worth < b.worth; });
+    const std::size_t bytes = rows_.layout().record_bytes();
+    outgoing.records.resize(count * bytes);
     for (std::size_t i = 0; i < count; ++i) {
-        const char* record = slab.at(candidates_[i].row);
-        outgoing.from.push_back(Slot::hot(Index::hash(Record::id(record)), candidates_[i].row));
+        if (i + kAhead < count) rows_.fetch(candidates_[i + kAhead].row);
+        outgoing.from.push_back(Slot::hot(candidates_[i].row));
         outgoing.marks.push_back(mark(candidates_[i].row));
-        outgoing.records.insert(outgoing.records.end(), record, record + slab.stride());
+        rows_.write_record(candidates_[i].row, outgoing.records.data() + i * bytes);
     }
 }
 
 void ColdTier::choose_from_disk(std::vector<std::size_t>& busy, Outgoing& outgoing,
                                 AlignedBuffer& buffer) const {
     outgoing.clear();
-    const std::size_t stride = rows_.slab().stride();
+    const std::size_t stride = rows_.layout().record_bytes();
     const std::vector<std::size_t> emptiest = file_.emptiest(busy);
     busy.insert(busy.end(), emptiest.begin(), emptiest.end());
     std::sort(busy.begin(), busy.end());
@@ -121,8 +123,7 @@ void ColdTier::choose_from_disk(std::vector<std::size_t>& busy, Outgoing& outgoi
         file_.read_extent(extent, file_.wanted_in(extent).data(), buffer,
                           [&](std::uint64_t entry, const char* record) {
                               if (outgoing.size() == file_.entries_per_extent()) return;
-                              const std::uint64_t hash = Index::hash(Record::id(record));
-                              outgoing.from.push_back(Slot::cold(hash, entry));
+                              outgoing.from.push_back(Slot::cold(entry));
                               outgoing.records.insert(outgoing.records.end(), record,
                                                       record + stride);
                           });
@@ -131,20 +132,18 @@ void ColdTier::choose_from_disk(std::vector<std::size_t>& busy, Outgoing& outgoi
 void ColdTier::write(Outgoing& outgoing, AlignedBuffer& buffer) {
     std::vector<const char*> records;
     records.reserve(outgoing.size());
-    const std::size_t stride = rows_.slab().stride();
+    const std::size_t stride = rows_.layout().record_bytes();
     for (std::size_t i = 0; i < outgoing.size(); ++i)
         records.push_back(outgoing.records.data() + i * stride);
     outgoing.first = file_.write(records, buffer);
 }
 
 void ColdTier::let_go(const Outgoing& outgoing, HotCapture* capture, Moves* moves) {
-    const std::size_t stride = rows_.slab().stride();
+    const std::size_t stride = rows_.layout().record_bytes();
     const auto touch = [&](std::size_t i) {
         if (i >= outgoing.size()) return;
-        rows_.index().prefetch(Index::hash(Record::id(outgoing.records.data() + i * stride)));
-        if (outgoing.from[i].is_cold()) return;
-        __builtin_prefetch(rows_.slab().at(outgoing.from[i].place()));
-        __builtin_prefetch(rows_.slab().at(outgoing.from[i].place()) + 64);
+        rows_.fetch_lines(Record::id(outgoing.records.data() + i * stride));
+        if (!outgoing.from[i].is_cold()) rows_.fetch(outgoing.from[i].place());
     };
     entries_.clear();
     forgotten_.clear();
@@ -153,17 +152,15 @@ void ColdTier::let_go(const Outgoing& outgoing, HotCapture* capture, Moves* move
         touch(i + kAhead);
         const char* record = outgoing.records.data() + i * stride;
         const Slot from = outgoing.from[i];
-        const std::uint64_t hash = Index::hash(Record::id(record));
+        const Slot to = Slot::cold(outgoing.first + i);
         // Not if it has changed meanwhile, or will be used, as has become known.
-        const bool same =
-            from.is_cold() || (mark(from.place()) == outgoing.marks[i] &&
-                               std::memcmp(rows_.slab().at(from.place()), record, stride) == 0);
-        if (!same || !rows_.index().replace(hash, from, Slot::cold(hash, outgoing.first + i)))
-            continue;
+        const bool same = from.is_cold() || (mark(from.place()) == outgoing.marks[i] &&
+                                             rows_.equals_record(from.place(), record));
+        if (!same || !rows_.move(Record::id(record), from, to)) continue;
         entries_.push_back(outgoing.first + i);
         if (from.is_cold()) {
             forgotten_.push_back(from.place());
-            if (moves != nullptr) moves->emplace_back(from, Slot::cold(hash, outgoing.first + i));
+            if (moves != nullptr) moves->emplace_back(from, to);
         } else {
             if (capture != nullptr) capture->preserve(from.place());
             rows_.slab().release(from.place());
@@ -175,27 +172,31 @@ void ColdTier::let_go(const Outgoing& outgoing, HotCapture* capture, Moves* move
 
 void ColdTier::bring_in(const ColdRecords& found, const Rider* riders, std::vector<Slot>& places) {
     places.assign(found.size(), Slot{});
+    Rows::PerSegment additional{};
+    for (std::size_t i = 0; i < found.size(); ++i)
+        if (found.at(i) != nullptr)
+            ++additional[Index::segment(Index::hash(Record::id(found.at(i))))];
+    rows_.make_room_in_ram(additional, nullptr);
     rows_taken_.resize(found.size());
     rows_.slab().allocate(found.size(), rows_taken_.data());
     guards_.commit(rows_.slab().end());
     forgotten_.clear();
     const auto touch = [&](std::size_t i) {
         if (i >= found.size() || found.at(i) == nullptr) return;
-        rows_.index().prefetch(Index::hash(Record::id(found.at(i))));
-        __builtin_prefetch(rows_.slab().at(rows_taken_[i]), 1);
+        rows_.fetch_lines(Record::id(found.at(i)));
+        rows_.fetch(rows_taken_[i]);
     };
     for (std::size_t i = 0; i < kAhead; ++i) touch(i);
     for (std::size_t i = 0; i < found.size(); ++i) {
         touch(i + kAhead);
         const std::uint64_t row = rows_taken_[i];
         const char* record = found.at(i);
-        const std::uint64_t hash = record != nullptr ? Index::hash(Record::id(record)) : 0;
-        const Slot hot = Slot::hot(hash, row);
-        if (record == nullptr || !rows_.index().replace(hash, found.slot(i), hot)) {
+        const Slot hot = Slot::hot(row);
+        if (record == nullptr || !rows_.move(Record::id(record), found.slot(i), hot)) {
             rows_.slab().release(row);
             continue;
         }
-        std::memcpy(rows_.slab().at(row), record, rows_.slab().stride());
+        rows_.read_record(row, record);
         if (riders != nullptr)
             guard(row, riders[i].used_by);
         else
@@ -217,10 +218,9 @@ void ColdTier::trim(HotCapture* capture) {
         std::uint64_t place;
         if (!slab.allocate_below(fits, &place)) break;
         if (capture != nullptr) capture->preserve(row);
-        std::memcpy(slab.at(place), slab.at(row), slab.stride());
+        rows_.copy(row, place);
         set_mark(place, mark(row));
-        const std::uint64_t hash = Index::hash(Record::id(slab.at(place)));
-        rows_.index().replace(hash, Slot::hot(hash, row), Slot::hot(hash, place));
+        rows_.move(Record::id(slab.head(place)), Slot::hot(row), Slot::hot(place));
         slab.release(row);
         ++moved;
     }

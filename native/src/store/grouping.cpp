@@ -8,7 +8,6 @@ namespace heterps::store {
 namespace {
 
 constexpr std::size_t kChunk = 4096;
-constexpr std::size_t kBlock = 32;
 
 void add(std::vector<float>& sum, const std::vector<float>& row) {
     for (std::size_t c = 0; c < sum.size(); ++c) sum[c] = sum[c] + row[c];
@@ -76,7 +75,7 @@ void Grouping::scatter(ThreadPool& pool) {
     });
 }
 
-void Grouping::fetch_slots(std::size_t begin, std::size_t count, const Index& index,
+void Grouping::fetch_lines(std::size_t begin, std::size_t count, const Index& index,
                            std::uint64_t* hashes) const {
     const void* lines[kBlock];
     for (std::size_t k = 0; k < count; ++k) {
@@ -86,37 +85,36 @@ void Grouping::fetch_slots(std::size_t begin, std::size_t count, const Index& in
     for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(lines[k]);
 }
 
-// Whether an id was there before cannot be foreseen, so no branch depends on it: each id is written
-// down as if it were new, and that stands unless it is found.
-DistinctRange Grouping::find_distinct(std::size_t segment, const Index& index,
-                                      std::vector<std::uint32_t>& table) {
-    const std::size_t begin = begins_[segment], count = begins_[segment + 1] - begin;
+// Twice as large as needed, and a power of two.
+Distinct* Grouping::prepare_table(std::size_t segment, std::vector<std::uint32_t>& table) {
+    const std::size_t count = begins_[segment + 1] - begins_[segment];
     std::size_t size = 16;
     while (size < 2 * count) size *= 2;
-    fit(table, size);
-    std::memset(table.data(), 0, size * sizeof table[0]);
-    Distinct* const distinct = distinct_.data() + begin;
-    std::uint32_t found = 0;
-    std::uint64_t hashes[kBlock];
-    for (std::size_t i = begin; i < begin + count; ++i) {
-        const std::size_t k = (i - begin) % kBlock;
-        if (k == 0) fetch_slots(i, std::min(kBlock, begin + count - i), index, hashes);
-        const std::int64_t id = occurrences_[i].id;
-        const std::uint64_t hash = hashes[k];
+    table.assign(size, 0);
+    return distinct_.data() + begins_[segment];
+}
+
+// Whether an id was there before cannot be foreseen, so no branch depends on it: each id is written
+// down as if it were new, and that stands unless it is found.
+std::uint32_t Grouping::find_block(std::size_t begin, std::size_t count,
+                                   const std::uint64_t* hashes, Distinct* distinct,
+                                   std::uint32_t found, std::vector<std::uint32_t>& table) {
+    const std::size_t mask = table.size() - 1;
+    for (std::size_t k = 0; k < count; ++k) {
+        const std::int64_t id = occurrences_[begin + k].id;
         distinct[found] = {id, Slot{}, 0, 0};
-        std::size_t at = hash & (size - 1);
+        std::size_t at = hashes[k] & mask;
         std::uint32_t d;
-        for (;; at = (at + 1) & (size - 1)) {
+        for (;; at = (at + 1) & mask) {
             d = table[at] != 0 ? table[at] - 1 : found;
             if (distinct[d].id == id) break;
         }
         table[at] = d + 1;
         ++distinct[d].occurrences;
         found += d == found ? 1 : 0;
-        belongs_[i] = d;
+        belongs_[begin + k] = d;
     }
-    distinct_counts_[segment] = found;
-    return {distinct, found};
+    return found;
 }
 
 std::size_t Grouping::distinct() const {

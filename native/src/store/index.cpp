@@ -6,74 +6,95 @@ namespace heterps::store {
 
 namespace {
 
-constexpr std::size_t kSmallest = 16;
-constexpr double kFullest = 0.8;
+constexpr std::size_t kSmallest = 4;  // lines
+
+template <class LineOf>
+constexpr double kMostInLine = LineOf::kSlots * LineOf::kPercent / 100.0;
 
 }  // namespace
 
-Index::Index() : Index(kSmallest) {}
+template <class LineOf>
+LineIndex<LineOf>::LineIndex() : LineIndex(kSmallest) {}
 
-Index::Index(std::size_t capacity)
-    : capacity_(capacity), pages_(std::make_unique<Pages>(kSegments * capacity * sizeof(Slot))) {
+template <class LineOf>
+LineIndex<LineOf>::LineIndex(std::size_t capacity)
+    : capacity_(capacity), pages_(std::make_unique<Pages>(kSegments * capacity * sizeof(LineOf))) {
     pages_->commit(bytes());
 }
 
-void Index::insert(std::uint64_t hash, Slot slot) {
+template <class LineOf>
+std::uint64_t LineIndex<LineOf>::find_further(std::uint64_t hash, Key key) const {
+    std::uint64_t place = kNowhere;
+    visit(hash, key, [&](const LineOf& line, int slot) {
+        place = line.places[slot];
+        return true;
+    });
+    return place;
+}
+
+template <class LineOf>
+auto LineIndex<LineOf>::locate(std::uint64_t hash, Key key, std::uint64_t place) const -> Found {
+    Found found;
+    visit(hash, key, [&](LineOf& line, int slot) {
+        if (line.places[slot] != place) return false;
+        found = {&line, slot};
+        return true;
+    });
+    return found;
+}
+
+template <class LineOf>
+void LineIndex<LineOf>::insert(std::uint64_t hash, Key key, std::uint64_t place) {
     const std::size_t part = segment(hash);
     std::size_t at = home(hash);
-    while (slots()[at]) at = next(at, part);
-    if (slots()[at].bits == kErased) --load_[part].erased;
-    slots()[at] = slot;
-    ++load_[part].used;
+    for (; lines()[at].full(); at = next(at, part)) lines()[at].count_passing();
+    lines()[at].put(key, static_cast<std::uint32_t>(place));
+    ++used_[part].count;
 }
 
-Slot* Index::locate(std::uint64_t hash, Slot slot) const {
-    const std::size_t part = segment(hash);
-    for (std::size_t at = home(hash); slots()[at].bits != 0; at = next(at, part))
-        if (slots()[at] == slot) return slots() + at;
-    return nullptr;
-}
-
-bool Index::replace(std::uint64_t hash, Slot from, Slot to) {
-    Slot* slot = locate(hash, from);
-    if (slot == nullptr) return false;
-    *slot = to;
+template <class LineOf>
+bool LineIndex<LineOf>::replace(std::uint64_t hash, Key key, std::uint64_t from, std::uint64_t to) {
+    const Found found = locate(hash, key, from);
+    if (found.line == nullptr) return false;
+    found.line->places[found.slot] = static_cast<std::uint32_t>(to);
     return true;
 }
 
-bool Index::erase(std::uint64_t hash, Slot slot) {
-    Slot* found = locate(hash, slot);
-    if (found == nullptr) return false;
+template <class LineOf>
+bool LineIndex<LineOf>::erase(std::uint64_t hash, Key key, std::uint64_t place) {
+    const Found found = locate(hash, key, place);
+    if (found.line == nullptr) return false;
     const std::size_t part = segment(hash);
-    const std::size_t after = next(static_cast<std::size_t>(found - slots()), part);
-    // A run of slots ends at an empty one, so the last of a run leaves no mark.
-    const bool last = slots()[after].bits == 0;
-    found->bits = last ? 0 : kErased;
-    if (!last) ++load_[part].erased;
-    --load_[part].used;
+    found.line->state &= ~(1u << found.slot);
+    for (std::size_t at = home(hash); lines() + at != found.line; at = next(at, part))
+        lines()[at].discount_passing();
+    --used_[part].count;
     return true;
 }
 
-bool Index::lacks_room(std::size_t segment, std::size_t additional) const {
-    const Load& load = load_[segment];
-    const auto full = static_cast<std::size_t>(kFullest * static_cast<double>(capacity_));
-    return load.used + load.erased + additional > full;
+template <class LineOf>
+bool LineIndex<LineOf>::lacks_room(std::size_t segment_size) const {
+    return static_cast<double>(segment_size) > kMostInLine<LineOf> * static_cast<double>(capacity_);
 }
 
-Index Index::grown(std::size_t additional) const {
-    std::size_t most = 0;
-    for (const Load& load : load_) most = std::max(most, load.used);
-    const auto least = static_cast<std::size_t>(static_cast<double>(most + additional) / kFullest);
+template <class LineOf>
+LineIndex<LineOf> LineIndex<LineOf>::grown(std::size_t segment_size) const {
+    const auto wanted = static_cast<double>(segment_size) * (1 + 1.0 / (4 * LineOf::kGrowth)) + 4;
     std::size_t capacity = kSmallest;
-    // A fixed ladder of sizes, a step of room above what is needed now.
-    while (capacity < least + least / 8 + 8) capacity += capacity / 2 / kLine * kLine;
-    return Index(capacity);
+    // A fixed ladder of sizes, with some room above what is needed now.
+    while (kMostInLine<LineOf> * static_cast<double>(capacity) < wanted)
+        capacity += std::max<std::size_t>(1, capacity / LineOf::kGrowth);
+    return LineIndex(capacity);
 }
 
-std::size_t Index::size() const {
+template <class LineOf>
+std::size_t LineIndex<LineOf>::size() const {
     std::size_t sum = 0;
-    for (const Load& load : load_) sum += load.used;
+    for (const Used& used : used_) sum += used.count;
     return sum;
 }
+
+template class LineIndex<HotLine>;
+template class LineIndex<ColdLine>;
 
 }  // namespace heterps::store

@@ -2,16 +2,34 @@
 
 #include <algorithm>
 
+#include "heterps/store/errors.hpp"
+#include "heterps/store/index.hpp"
+
 namespace heterps::store {
 
-Slab::Slab(std::size_t stride, std::size_t reserve_bytes)
-    : stride_(stride), rows_(reserve_bytes), bits_(reserve_bytes / stride / 8 + 64) {}
+namespace {
+
+constexpr std::size_t kLine = 64;
+
+}  // namespace
+
+Slab::Slab(std::size_t head_bytes, std::size_t body_bytes, std::size_t reserve_bytes)
+    : head_bytes_(head_bytes),
+      body_bytes_(body_bytes),
+      per_group_(4 * head_bytes <= kLine ? 4 : 3),
+      heads_at_(per_group_ * body_bytes),
+      // Where bodies fill whole lines, groups begin with one.
+      group_bytes_(heads_at_ + (heads_at_ % kLine == 0 ? kLine : per_group_ * head_bytes)),
+      rows_(reserve_bytes),
+      bits_(reserve_bytes / bytes_of(1) / 8 + 64) {}
 
 void Slab::allocate(std::size_t count, std::uint64_t* rows) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::size_t taken = size_ < end_ ? take_holes(count, rows) : 0;
     const std::uint64_t fresh_end = end_ + (count - taken);
-    rows_.commit(fresh_end * stride_);
+    if (fresh_end > kMostPlaces)
+        throw StoreError("a table holds at most 4,294,967,296 rows in memory: use more servers");
+    rows_.commit(whole_groups(fresh_end));
     bits_.commit((fresh_end + 63) / 64 * 8);
     for (std::size_t i = taken; i < count; ++i) {
         const std::uint64_t row = end_++;
@@ -60,8 +78,8 @@ void Slab::shrink() {
     std::uint64_t used_words = words();
     while (used_words > 0 && word(used_words - 1) == 0) --used_words;
     end_ = std::min(end_, used_words * 64);
-    if ((touched_ - end_) * stride_ < kWorthIt) return;
-    rows_.release_beyond(end_ * stride_);
+    if (bytes_of(touched_ - end_) < kWorthIt) return;
+    rows_.release_beyond(whole_groups(end_));
     touched_ = end_;
 }
 

@@ -28,30 +28,69 @@ class Stopwatch {
 // Some ids of a pull on their way to their rows.
 template <std::size_t Size>
 struct PullBlock {
-    std::size_t begin = 0, count = 0;
+    std::size_t count = 0;
+    std::size_t at[Size];  // which ids of the call
     std::uint64_t hashes[Size];
     Slot slots[Size];
     const char* places[Size];
 
-    void fetch_slots(const Rows& rows, const std::int64_t* ids, std::size_t from, std::size_t all) {
-        begin = from;
-        count = std::min(Size, all - from);
-        for (std::size_t k = 0; k < count; ++k) {
-            hashes[k] = Index::hash(ids[begin + k]);
+    void take(std::size_t index, std::uint64_t hash) {
+        at[count] = index;
+        hashes[count++] = hash;
+    }
+
+    void fetch_lines(const Rows& rows, const std::int64_t* ids, std::size_t from, std::size_t all) {
+        count = 0;
+        for (std::size_t i = from; i < std::min(from + Size, all); ++i)
+            take(i, Index::hash(ids[i]));
+        for (std::size_t k = 0; k < count; ++k)
             places[k] = static_cast<const char*>(rows.index().line(hashes[k]));
-        }
         for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k]);
     }
 
-    void fetch_records(const Rows& rows, std::size_t last) {
+    // Leaves to `later` what is not in its first line; all the others are in RAM.
+    template <class Later>
+    void find_in_first_lines(const Rows& rows, const std::int64_t* ids, Later& later) {
+        const Index& index = rows.index();
+        std::size_t kept = 0;
         for (std::size_t k = 0; k < count; ++k) {
-            slots[k] = rows.index().guess(hashes[k]);
-            const bool hot = slots[k] && !slots[k].is_cold();
-            places[k] = rows.slab().at(hot ? slots[k].place() : 0);
+            const std::size_t i = at[k];
+            const std::uint64_t row = index.find_in_first_line(places[k], ids[i]);
+            at[kept] = i;
+            places[kept] = rows.slab().body(row);
+            if (__builtin_expect(row != Index::kNowhere, 1)) {
+                ++kept;
+            } else {
+                index.prefetch_second_line(hashes[k]);
+                later.take(i, hashes[k]);
+            }
         }
-        for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k]);
-        for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k] + 64);
-        for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k] + last);
+        count = kept;
+    }
+
+    // Inlined by force: a function that only fetches is taken for one without effect.
+    [[gnu::always_inline]] void fetch_bodies(std::size_t bytes) const {
+        for (std::size_t offset = 0; offset < bytes; offset += 64)
+            for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k] + offset);
+        if (bytes % 64 != 0)
+            for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k] + bytes - 1);
+    }
+
+    template <std::size_t Bytes>
+    void copy(float* out, std::size_t bytes) const {
+        for (std::size_t k = 0; k < count; ++k)
+            std::memcpy(reinterpret_cast<char*>(out) + at[k] * bytes, places[k],
+                        Bytes > 0 ? Bytes : bytes);
+    }
+
+    void find(const Rows& rows, const std::int64_t* ids) {
+        for (std::size_t k = 0; k < count; ++k) slots[k] = rows.find(ids[at[k]], hashes[k]);
+    }
+
+    void fetch_found(const Rows& rows, std::size_t bytes) {
+        for (std::size_t k = 0; k < count; ++k)
+            places[k] = rows.slab().body(slots[k].is_cold() ? 0 : slots[k].place());
+        fetch_bodies(bytes);
     }
 };
 
@@ -67,7 +106,8 @@ Table::Table(const TableOptions& options)
       pool_(options.threads),
       rows_(layout_of(options, Rule(options.rule, options.rule_options)),
             Rule(options.rule, options.rule_options),
-            Initial(initial_kind(options.initial), options.scale, options.seed)),
+            Initial(initial_kind(options.initial), options.scale, options.seed),
+            options.memory_bytes > 0),
       update_(rows_),
       lr_(options.lr) {
     if (options.memory_bytes == 0 || options.path.empty()) {
@@ -119,33 +159,20 @@ void Table::pull(const std::int64_t* ids, std::size_t count, float* out) {
     if (!misses.empty()) pull_cold(ids, out, misses);
 }
 
-// Blocks in three stages, each a block behind the one before: fetch the slot, fetch the record,
-// copy the row; so a cache miss of one id is waited for while others are worked on. What is to be
-// fetched is first worked out and then fetched in a loop of nothing else: a fetch holds up what
-// follows it while its address is translated, and in a short loop many of them overlap.
-void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts,
-                       std::vector<Miss>& misses) {
-    constexpr std::size_t kBlock = 32;
-    PullBlock<kBlock> blocks[3];
-    const auto dim = static_cast<std::size_t>(options_.dim);
-    const std::size_t last = Record::kHeader + dim * sizeof(float) - 1;
-    const std::size_t steps = (count + kBlock - 1) / kBlock;
-    for (std::size_t step = 0; step < steps + 2; ++step) {
-        if (step < steps) blocks[step % 3].fetch_slots(rows_, ids, step * kBlock, count);
-        if (step >= 1 && step <= steps) blocks[(step - 1) % 3].fetch_records(rows_, last);
-        if (step < 2) continue;
-        const auto& block = blocks[(step - 2) % 3];
-        for (std::size_t k = 0; k < block.count; ++k) {
-            const std::size_t i = block.begin + k;
-            Slot slot = block.slots[k];
-            if (slot && (slot.is_cold() || Record::id(rows_.slab().at(slot.place())) != ids[i]))
-                slot = rows_.find(ids[i], block.hashes[k]);
-            if (slot.is_cold())
-                misses.push_back({i, slot});
-            else
-                pull_row(ids[i], slot, out + i * dim, counts);
-        }
-    }
+void Table::fill_unseen(std::int64_t id, float* out) const {
+    if (options_.admission > 0)
+        std::fill(out, out + options_.dim, 0.0f);
+    else
+        rows_.initial().fill(id, out, options_.dim);
+}
+
+void Table::copy_row(const char* head, const float* vector, float* out) const {
+    if (options_.evict_after > 0 && Record::last_seen(head) < oldest_live(step_))
+        return fill_unseen(Record::id(head), out);
+    if (options_.dim == 16)  // the usual width, copied without a call
+        std::memcpy(out, vector, 16 * sizeof(float));
+    else
+        std::memcpy(out, vector, static_cast<std::size_t>(options_.dim) * sizeof(float));
 }
 
 void Table::pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts) {
@@ -154,24 +181,52 @@ void Table::pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts)
         return fill_unseen(id, out);
     }
     ++counts.hits;
-    copy_row(id, rows_.slab().at(slot.place()), out);
+    copy_row(rows_.slab().head(slot.place()), rows_.vector(slot.place()), out);
 }
 
-void Table::copy_row(std::int64_t id, const char* record, float* out) const {
-    if (options_.evict_after > 0 && Record::last_seen(record) < oldest_live(step_))
-        return fill_unseen(id, out);
-    const float* row = Record::vector(record);
-    if (options_.dim == 16)  // the usual width, copied without a call
-        std::memcpy(out, row, 16 * sizeof(float));
-    else
-        std::memcpy(out, row, static_cast<std::size_t>(options_.dim) * sizeof(float));
-}
-
-void Table::fill_unseen(std::int64_t id, float* out) const {
-    if (options_.admission > 0)
-        std::fill(out, out + options_.dim, 0.0f);
-    else
-        rows_.initial().fill(id, out, options_.dim);
+// Blocks in three stages, each a block behind the one before: fetch the line of the index, fetch
+// the row, copy it; so a cache miss of one id is waited for while others are worked on. What is to
+// be fetched is first worked out and then fetched in a loop of nothing else: a fetch holds up what
+// follows it while its address is translated, and in a short loop many of them overlap. Ids that
+// are not in the first line of their search are collected in a block of their own.
+void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts,
+                       std::vector<Miss>& misses) {
+    constexpr std::size_t kBlock = 32;
+    PullBlock<kBlock> blocks[3];
+    PullBlock<2 * kBlock> late;
+    const auto dim = static_cast<std::size_t>(options_.dim);
+    const std::size_t bytes = dim * sizeof(float);
+    const auto copy_late = [&] {
+        late.find(rows_, ids);
+        late.fetch_found(rows_, bytes);
+        for (std::size_t k = 0; k < late.count; ++k) {
+            const std::size_t i = late.at[k];
+            if (late.slots[k].is_cold())
+                misses.push_back({i, late.slots[k]});
+            else
+                pull_row(ids[i], late.slots[k], out + i * dim, counts);
+        }
+        late.count = 0;
+    };
+    const std::size_t steps = (count + kBlock - 1) / kBlock;
+    for (std::size_t step = 0; step < steps + 2; ++step) {
+        if (step < steps) blocks[step % 3].fetch_lines(rows_, ids, step * kBlock, count);
+        if (step >= 1 && step <= steps) {
+            auto& block = blocks[(step - 1) % 3];
+            block.find_in_first_lines(rows_, ids, late);
+            block.fetch_bodies(bytes);
+        }
+        if (step >= 2) {
+            const auto& block = blocks[(step - 2) % 3];
+            counts.hits += block.count;
+            if (bytes == 64)
+                block.template copy<64>(out, bytes);
+            else
+                block.template copy<0>(out, bytes);
+        }
+        if (late.count >= kBlock) copy_late();
+    }
+    copy_late();
 }
 
 void Table::push(const std::int64_t* ids, std::size_t count, const float* gradients,

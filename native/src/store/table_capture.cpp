@@ -118,7 +118,8 @@ void Capture::stage_cold(std::size_t max_rows) {
         if (static_cast<std::int64_t>(cold_.newest[extent_]) > since_)
             file->read_extent(extent_, cold_.wanted.data() + extent_ * file->words(), buffer_,
                               [&](std::uint64_t, const char* record) {
-                                  if (hot_->wants(record)) extent_rows_.add(record, layout());
+                                  if (hot_->wants(record))
+                                      extent_rows_.add(RowView::of(record, layout()), layout());
                               });
         ++extent_;
     }

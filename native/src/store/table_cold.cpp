@@ -24,17 +24,19 @@ VisitCold Table::visit_cold() {
             if (std::all_of(bits, bits + file.words(), [](std::uint64_t w) { return w == 0; }))
                 continue;
             file.read_extent(e, bits, buffer, [&](std::uint64_t entry, const char* record) {
-                visit(record, Slot::cold(Index::hash(Record::id(record)), entry));
+                visit(record, Slot::cold(entry));
             });
         }
     };
 }
 
-// The slow way, for the rare id whose 20 bits agree with another's on disk.
+// The slow way, for the rare id whose 16 bits agree with another's on disk.
 Slot Table::bring_in_one(std::int64_t id) {
-    for (const Slot slot : rows_.cold_candidates(Index::hash(id))) {
+    std::vector<Slot> candidates;
+    rows_.visit_cold_candidates(Index::hash(id), [&](Slot slot) { candidates.push_back(slot); });
+    for (const Slot slot : candidates) {
         ColdRecords found;
-        found.read(cold_->file(), rows_.slab().stride(), {slot});
+        found.read(cold_->file(), layout().record_bytes(), {slot});
         if (found.at(0) == nullptr)
             throw StoreError("the cold file is torn: entry " + std::to_string(slot.place()) +
                              " is not what was written");
@@ -49,7 +51,7 @@ void Table::settle(const std::vector<Distinct*>& cold) {
     std::vector<Slot> slots;
     for (const Distinct* distinct : cold) slots.push_back(distinct->slot);
     ColdRecords found;
-    found.read(cold_->file(), rows_.slab().stride(), std::move(slots));
+    found.read(cold_->file(), layout().record_bytes(), std::move(slots));
     counters_.misses += cold.size();
     cold_->bring_in(found, nullptr, places_);
     std::vector<Distinct*> others;
@@ -113,7 +115,7 @@ void Table::pull_cold(const std::int64_t* ids, float* out, std::vector<Miss>& mi
     std::vector<Slot> slots;
     for (const Miss& miss : misses) slots.push_back(miss.slot);
     ColdRecords found;
-    found.read(cold_->file(), rows_.slab().stride(), std::move(slots));
+    found.read(cold_->file(), layout().record_bytes(), std::move(slots));
     counters_.misses += misses.size();
     const std::unique_lock<TableLock> lock(lock_);
     cold_->bring_in(found, nullptr, places_);
@@ -122,7 +124,7 @@ void Table::pull_cold(const std::int64_t* ids, float* out, std::vector<Miss>& mi
         const std::int64_t id = ids[miss.index];
         const char* record = found.at(found.index(miss.slot));
         if (record != nullptr && Record::id(record) == id) {
-            copy_row(id, record, out + miss.index * dim);
+            copy_row(record, Record::vector(record), out + miss.index * dim);
             continue;
         }
         Slot slot = rows_.find(id, Index::hash(id));

@@ -123,7 +123,7 @@ void Table::work_ahead() {
 // What is under way to and from the disk, besides the rows themselves.
 void Table::count_working_bytes() {
     std::uint64_t bytes = lift_->bytes() + waiting_ids_ * sizeof(std::int64_t);
-    if (slice_) bytes += slice_->riders.size() * (sizeof(Rider) + rows_.slab().stride());
+    if (slice_) bytes += slice_->riders.size() * (sizeof(Rider) + layout().record_bytes());
     for (const Outgoing& outgoing : moving_) bytes += outgoing.records.capacity();
     cold_->set_working_bytes(bytes);
 }
@@ -182,13 +182,16 @@ std::size_t Table::board(const Ahead& request, const Pace& now, std::size_t most
     const std::uint64_t used_by =
         step_ + static_cast<std::uint64_t>(std::clamp(steps, 0.0, kFarthest)) + 4;
     for (std::size_t i = 0; i < ids.size(); ++i) {
-        if (i + kAhead < ids.size()) rows_.index().prefetch(Index::hash(ids[i + kAhead]));
-        // A guess by the 20 bits is enough here.
-        const Slot slot = rows_.index().guess(Index::hash(ids[i]));
-        if (slot.is_cold() && !(slice_ && slice_->keep_for({slot, used_by})))
-            riders.push_back({slot, used_by});
-        else if (slot && !slot.is_cold())
+        if (i + kAhead < ids.size()) rows_.fetch_lines(ids[i + kAhead]);
+        const std::uint64_t hash = Index::hash(ids[i]);
+        if (const Slot slot = rows_.find_hot(ids[i], hash)) {
             cold_->guard(slot.place(), used_by);
+            continue;
+        }
+        // Which of several it is shows when they have been read.
+        rows_.visit_cold_candidates(hash, [&](Slot slot) {
+            if (!(slice_ && slice_->keep_for({slot, used_by}))) riders.push_back({slot, used_by});
+        });
     }
     riders.resize(std::min(riders.size(), most));
     return lift_->ask({request.number, request.due}, std::move(riders));
@@ -224,7 +227,8 @@ void Table::Slice::read(const Rows& rows, const ColdTier& cold) {
     std::vector<Slot> slots;
     slots.reserve(riders.size());
     for (const Rider& rider : riders) slots.push_back(rider.slot);
-    found.read(cold.file(), rows.slab().stride(), std::move(slots), ColdFile::Haste::kAhead);
+    found.read(cold.file(), rows.layout().record_bytes(), std::move(slots),
+               ColdFile::Haste::kAhead);
 }
 
 bool Table::Slice::keep_for(const Rider& rider) {

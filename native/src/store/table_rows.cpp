@@ -50,10 +50,9 @@ void Table::drop_expired(std::uint64_t words) {
         for (std::uint64_t bits = rows_.slab().word(sweep_); bits != 0; bits &= bits - 1) {
             const std::uint64_t row =
                 sweep_ * 64 + static_cast<std::uint64_t>(__builtin_ctzll(bits));
-            const char* record = rows_.slab().at(row);
-            if (Record::last_seen(record) >= oldest) continue;
-            const std::int64_t id = Record::id(record);
-            drop_row(id, Slot::hot(Index::hash(id), row), Record::last_seen(record));
+            const char* head = rows_.slab().head(row);
+            if (Record::last_seen(head) >= oldest) continue;
+            drop_row(Record::id(head), Slot::hot(row), Record::last_seen(head));
             ++counters_.evicted;
         }
     }
@@ -75,11 +74,11 @@ struct Worth {
     }
 };
 
-Worth worth_of(const char* record, Slot slot, std::uint64_t step, std::uint32_t oldest) {
-    const std::uint32_t seen = Record::last_seen(record);
+Worth worth_of(const char* head, Slot slot, std::uint64_t step, std::uint32_t oldest) {
+    const std::uint32_t seen = Record::last_seen(head);
     const double age = 1.0 + (static_cast<double>(step) - static_cast<double>(seen));
-    const double score = static_cast<double>(Record::frequency(record)) / age;
-    const std::int64_t id = Record::id(record);
+    const double score = static_cast<double>(Record::frequency(head)) / age;
+    const std::int64_t id = Record::id(head);
     return {seen < oldest ? -1.0 : score, Index::hash(id), id, slot, seen};
 }
 
@@ -95,8 +94,7 @@ void Table::keep_to_max_rows() {
     for (std::uint64_t word = 0; word < slab.words(); ++word)
         for (std::uint64_t bits = slab.word(word); bits != 0; bits &= bits - 1) {
             const std::uint64_t row = word * 64 + static_cast<std::uint64_t>(__builtin_ctzll(bits));
-            const std::uint64_t hash = Index::hash(Record::id(slab.at(row)));
-            all.push_back(worth_of(slab.at(row), Slot::hot(hash, row), step_, oldest));
+            all.push_back(worth_of(slab.head(row), Slot::hot(row), step_, oldest));
         }
     try {
         visit_cold()([&](const char* record, Slot slot) {
@@ -115,7 +113,7 @@ void Table::keep_to_max_rows() {
 }
 
 void Table::make_room_for(const std::int64_t* ids, std::size_t count) {
-    std::array<std::size_t, Index::kSegments> additional{};
+    Rows::PerSegment additional{};
     for (std::size_t i = 0; i < count; ++i) ++additional[Index::segment(Index::hash(ids[i]))];
     rows_.make_room(additional, pool_, visit_cold());
 }
@@ -146,12 +144,11 @@ void Table::restore_row(std::int64_t id, const float* values, const float* state
         rows_.slab().allocate(1, &row);
     } else {
         if (capture_ != nullptr) capture_->preserve(row);
-        if (options_.evict_after > 0) seen_.add(Record::last_seen(rows_.slab().at(row)), -1);
+        if (options_.evict_after > 0) seen_.add(Record::last_seen(rows_.slab().head(row)), -1);
     }
-    char* record = rows_.slab().at(row);
-    Record::set(record, id, frequency, last_seen);
-    std::copy(values, values + layout().dim, Record::vector(record));
-    std::copy(state, state + layout().state, layout().state_of(record));
+    Record::set(rows_.slab().head(row), id, frequency, last_seen);
+    std::copy(values, values + layout().dim, rows_.vector(row));
+    std::copy(state, state + layout().state, rows_.state(row));
     if (!slot) rows_.enter(id, row);
     if (options_.evict_after > 0) seen_.add(last_seen);
     rows_.sightings(Index::segment(hash)).erase(id);
@@ -171,7 +168,7 @@ void Table::remove(const std::int64_t* ids, std::size_t count) {
         const std::uint64_t hash = Index::hash(ids[i]);
         rows_.sightings(Index::segment(hash)).erase(ids[i]);
         if (const Slot slot = rows_.find_hot(ids[i], hash))
-            drop_row(ids[i], slot, Record::last_seen(rows_.slab().at(slot.place())));
+            drop_row(ids[i], slot, Record::last_seen(rows_.slab().head(slot.place())));
     }
     make_room();
 }

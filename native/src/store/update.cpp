@@ -12,12 +12,6 @@ constexpr std::size_t kSmall = 2048;  // below this many ids, threads cost more 
 constexpr std::size_t kAhead = 24;
 constexpr std::size_t kBlock = 32;
 
-void prefetch_record(const char* record, std::size_t bytes) {
-    __builtin_prefetch(record);
-    __builtin_prefetch(record + 64);
-    __builtin_prefetch(record + bytes - 1);
-}
-
 }  // namespace
 
 void SeenCounts::merge(SeenCounts& other) {
@@ -53,11 +47,13 @@ void Update::run(const std::vector<Span>& spans, const UpdateLimits& limits, con
     grouping_.group(spans, pool);
     // With rows on disk nothing may change before all have been read. Otherwise a segment is
     // finished while its records are in the cache.
-    const bool at_once = rows_.slab().size() == rows_.size();
+    const bool at_once = rows_.all_in_ram();
     for_segments(pool, [&](std::size_t s, Scratch& scratch) {
-        const DistinctRange range = grouping_.find_distinct(s, rows_.index(), scratch.table);
-        const std::size_t missing = look_up(range, scratch);
-        done_[s] = at_once && !rows_.index().lacks_room(s, missing);
+        scratch.missing = 0;
+        grouping_.find_distinct(s, rows_.index(), scratch.table,
+                                [&](DistinctRange range) { look_up(range, scratch); });
+        look_up_late(scratch);
+        done_[s] = at_once && !rows_.lacks_room(s, scratch.missing);
         if (done_[s]) apply_segment(s, context, scratch);
     });
     if (std::count(done_.begin(), done_.end(), false) > 0)
@@ -73,7 +69,7 @@ void Update::finish(const Context& context, ThreadPool& pool, const Settle& sett
         scratch.cold.clear();
     }
     if (!cold.empty()) settle(cold);
-    std::array<std::size_t, Index::kSegments> additional{};
+    Rows::PerSegment additional{};
     for (std::size_t s = 0; s < Index::kSegments; ++s)
         if (!done_[s])
             for (const Distinct& distinct : grouping_.segment(s)) additional[s] += !distinct.slot;
@@ -83,38 +79,38 @@ void Update::finish(const Context& context, ThreadPool& pool, const Settle& sett
     });
 }
 
-// Guesses where the rows are and fetches them; in two loops, see Table::pull_chunk.
-void Update::fetch_records(Distinct* begin, std::size_t count) const {
-    const char* records[kBlock];
-    for (std::size_t k = 0; k < count; ++k) {
-        begin[k].slot = rows_.index().guess(Index::hash(begin[k].id));
-        const bool hot = begin[k].slot && !begin[k].slot.is_cold();
-        records[k] = rows_.slab().at(hot ? begin[k].slot.place() : 0);
+// Finds rows and fetches them, in loops of nothing else; see Table::pull_chunk. What is not in the
+// first line of its search waits for a second one.
+void Update::look_up(DistinctRange range, Scratch& scratch) {
+    const Index& index = rows_.index();
+    std::uint64_t rows[kBlock];
+    std::size_t found = 0;
+    for (Distinct& distinct : range) {
+        const std::uint64_t hash = Index::hash(distinct.id);
+        const std::uint64_t row = index.find_in_first_line(index.line(hash), distinct.id);
+        distinct.slot = Slot::hot(row);
+        rows[found] = row;
+        if (__builtin_expect(row != Index::kNowhere, 1)) {
+            ++found;
+        } else {
+            index.prefetch_second_line(hash);
+            scratch.late.push_back(&distinct);
+        }
     }
-    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(records[k]);
-    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(records[k] + 64);
-    const std::size_t last = rows_.slab().stride() - 1;
-    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(records[k] + last);
+    for (std::size_t k = 0; k < found; ++k) __builtin_prefetch(rows_.slab().body(rows[k]));
+    for (std::size_t k = 0; k < found; ++k) __builtin_prefetch(rows_.slab().head(rows[k]));
 }
 
-// How many have no row. Blocks in two stages: what one fetches, the next confirms.
-std::size_t Update::look_up(DistinctRange range, Scratch& scratch) {
-    std::size_t missing = 0;
-    const auto fetch = [&](std::size_t from) {
-        if (from < range.count)
-            fetch_records(range.begin() + from, std::min(kBlock, range.count - from));
-    };
-    fetch(0);
-    for (std::size_t i = 0; i < range.count; ++i) {
-        if (i % kBlock == 0) fetch(i + kBlock);
-        Distinct& distinct = range.begin()[i];
-        const Slot slot = distinct.slot;
-        if (slot.is_cold() || (slot && Record::id(rows_.slab().at(slot.place())) != distinct.id))
-            distinct.slot = rows_.find(distinct.id, Index::hash(distinct.id));
-        missing += !distinct.slot;
-        if (distinct.slot.is_cold()) scratch.cold.push_back(&distinct);
+void Update::look_up_late(Scratch& scratch) {
+    for (Distinct* distinct : scratch.late) {
+        distinct->slot = rows_.find(distinct->id, Index::hash(distinct->id));
+        scratch.missing += !distinct->slot;
+        if (distinct->slot.is_cold())
+            scratch.cold.push_back(distinct);
+        else
+            rows_.fetch(distinct->slot.place());
     }
-    return missing;
+    scratch.late.clear();
 }
 
 void Update::apply_segment(std::size_t segment, const Context& context, Scratch& scratch) {
@@ -131,7 +127,7 @@ void Update::drop_expired(DistinctRange range, const Context& context, Scratch& 
     for (Distinct& distinct : range) {
         if (!distinct.slot) continue;
         const std::uint64_t row = distinct.slot.place();
-        const std::uint32_t last_seen = Record::last_seen(rows_.slab().at(row));
+        const std::uint32_t last_seen = Record::last_seen(rows_.slab().head(row));
         if (last_seen >= context.limits.oldest) continue;
         if (context.capture != nullptr) context.capture->preserve(row);
         scratch.seen.add(last_seen, -1);
@@ -169,33 +165,28 @@ void Update::create(DistinctRange range, const Context& context, Scratch& scratc
         Distinct& distinct = range.begin()[scratch.fresh[i].index];
         const std::uint64_t row = scratch.allocated[i];
         rows_.create(distinct.id, row, scratch.fresh[i].frequency, context.limits.step);
-        distinct.slot = Slot::hot(Index::hash(distinct.id), row);
+        distinct.slot = Slot::hot(row);
         if (context.limits.count_seen) scratch.seen.add(context.limits.step);
     }
 }
 
 void Update::apply_rule(DistinctRange range, const Context& context, Scratch& scratch) {
-    const Layout& layout = rows_.layout();
     const std::uint32_t step = context.limits.step;
     for (std::size_t i = 0; i < range.count; ++i) {
-        if (i + kAhead < range.count) {
-            prefetch_record(rows_.slab().at(range.begin()[i + kAhead].slot.place()),
-                            rows_.slab().stride());
-        }
+        if (i + kAhead < range.count) rows_.fetch(range.begin()[i + kAhead].slot.place());
         const Distinct& distinct = range.begin()[i];
         if (!distinct.slot) continue;
         const std::uint64_t row = distinct.slot.place();
-        char* record = rows_.slab().at(row);
+        char* head = rows_.slab().head(row);
         if (context.capture != nullptr) context.capture->preserve(row);
         if (context.limits.count_seen) {
-            scratch.seen.add(Record::last_seen(record), -1);
+            scratch.seen.add(Record::last_seen(head), -1);
             scratch.seen.add(step);
         }
-        const std::uint32_t frequency = Record::frequency(record);
+        const std::uint32_t frequency = Record::frequency(head);
         const bool most = frequency == std::numeric_limits<std::uint32_t>::max();
-        Record::set_seen(record, most ? frequency : frequency + 1, step);
-        context.apply(context.step, Record::vector(record), layout.state_of(record),
-                      scratch.sums.of(distinct));
+        Record::set_seen(head, most ? frequency : frequency + 1, step);
+        context.apply(context.step, rows_.vector(row), rows_.state(row), scratch.sums.of(distinct));
     }
 }
 

@@ -18,7 +18,7 @@ struct RowBatch {
     std::vector<std::uint32_t> frequency, last_seen;
 
     void clear();
-    void add(const char* record, const Layout& layout);
+    void add(const RowView& row, const Layout& layout);
     void add(const RowBatch& from, std::size_t begin, std::size_t end, const Layout& layout);
     // Becomes the rows of `from` by ascending bucket; those of one bucket keep their order.
     void order_by_bucket(const RowBatch& from, const Layout& layout);
@@ -55,8 +55,9 @@ class HotCapture {
     // one thread calls.
     void next(std::size_t max_rows, RowBatch& batch);
 
-    bool wants(const char* record) const {
-        return static_cast<std::int64_t>(Record::last_seen(record)) > since_;
+    // Of a record, or of a head in the slab.
+    bool wants(const char* head) const {
+        return static_cast<std::int64_t>(Record::last_seen(head)) > since_;
     }
 
   private:

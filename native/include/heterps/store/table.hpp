@@ -141,7 +141,8 @@ class Table {
     void pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts,
                     std::vector<Miss>& misses);
     void pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts);
-    void copy_row(std::int64_t id, const char* record, float* out) const;
+    // `head` may be a record's.
+    void copy_row(const char* head, const float* vector, float* out) const;
     void await_ahead(const std::int64_t* ids, float* out, std::vector<Miss>& misses,
                      std::shared_lock<TableLock>& lock);
     void pull_cold(const std::int64_t* ids, float* out, std::vector<Miss>& misses);

@@ -56,7 +56,8 @@ class Update {
         GradientSums sums;
         std::vector<Fresh> fresh;
         std::vector<std::uint64_t> allocated;
-        std::vector<Distinct*> cold;
+        std::vector<Distinct*> late, cold;
+        std::size_t missing = 0;  // ids of the segment that have no row
         std::vector<std::uint32_t> table;
         SeenCounts seen;
     };
@@ -69,8 +70,8 @@ class Update {
 
     template <class Work>
     void for_segments(ThreadPool& pool, Work&& work);
-    void fetch_records(Distinct* begin, std::size_t count) const;
-    std::size_t look_up(DistinctRange range, Scratch& scratch);
+    void look_up(DistinctRange range, Scratch& scratch);
+    void look_up_late(Scratch& scratch);
     void finish(const Context& context, ThreadPool& pool, const Settle& settle,
                 const VisitCold& visit_cold);
     void apply_segment(std::size_t segment, const Context& context, Scratch& scratch);
