@@ -34,6 +34,7 @@ from workload import BATCH, SLOT_IDS, SLOTS, criteo_like, uniform, zipf_batches
 DIM = 16
 ROWS = 10_000_000
 PAYLOAD_BYTES = 4 * DIM + 4 + 16  # vector, rule state, and what the row has to carry
+SETTLE_S = 0.1
 AHEAD = 64  # batches; input runs ahead of training
 RULE = RowwiseAdagrad(lr=LR)
 
@@ -80,7 +81,12 @@ def machine() -> Figures:
 
 
 def take_turns(works: dict[str, Work], ids: int, rounds: int, calls: int = 10) -> Figures:
-    """Median rows per second of each; the order turns from round to round."""
+    """Median rows per second of each; the order turns from round to round.
+
+    A turn begins when the threads of the one before have gone to sleep (torch's spin for some
+    milliseconds after a call, on the cores that the next one needs) and with a call that does not
+    count.
+    """
     names = list(works)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for name in names:
@@ -88,6 +94,8 @@ def take_turns(works: dict[str, Work], ids: int, rounds: int, calls: int = 10) -
     for turn in range(rounds):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
+            time.sleep(SETTLE_S)
+            works[name](turn * calls - 1)
             started = time.perf_counter()
             for call in range(calls):
                 works[name](turn * calls + call)

@@ -57,6 +57,7 @@ struct PullBlock {
             const std::size_t i = at[k];
             const std::uint64_t row = index.find_in_first_line(places[k], ids[i]);
             at[kept] = i;
+            slots[kept] = Slot::hot(row);
             places[kept] = rows.slab().body(row);
             if (__builtin_expect(row != Index::kNowhere, 1)) {
                 ++kept;
@@ -196,16 +197,28 @@ void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, P
     PullBlock<2 * kBlock> late;
     const auto dim = static_cast<std::size_t>(options_.dim);
     const std::size_t bytes = dim * sizeof(float);
+    const bool may_expire = options_.evict_after > 0;
+    const auto copy_checked = [&](const auto& block) {
+        for (std::size_t k = 0; k < block.count; ++k) {
+            const std::size_t i = block.at[k];
+            if (block.slots[k].is_cold())
+                misses.push_back({i, block.slots[k]});
+            else
+                pull_row(ids[i], block.slots[k], out + i * dim, counts);
+        }
+    };
+    const auto copy = [&](const auto& block) {
+        if (may_expire) return copy_checked(block);
+        counts.hits += block.count;
+        if (bytes == 64)
+            block.template copy<64>(out, bytes);
+        else
+            block.template copy<0>(out, bytes);
+    };
     const auto copy_late = [&] {
         late.find(rows_, ids);
         late.fetch_found(rows_, bytes);
-        for (std::size_t k = 0; k < late.count; ++k) {
-            const std::size_t i = late.at[k];
-            if (late.slots[k].is_cold())
-                misses.push_back({i, late.slots[k]});
-            else
-                pull_row(ids[i], late.slots[k], out + i * dim, counts);
-        }
+        copy_checked(late);
         late.count = 0;
     };
     const std::size_t steps = (count + kBlock - 1) / kBlock;
@@ -216,14 +229,7 @@ void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, P
             block.find_in_first_lines(rows_, ids, late);
             block.fetch_bodies(bytes);
         }
-        if (step >= 2) {
-            const auto& block = blocks[(step - 2) % 3];
-            counts.hits += block.count;
-            if (bytes == 64)
-                block.template copy<64>(out, bytes);
-            else
-                block.template copy<0>(out, bytes);
-        }
+        if (step >= 2) copy(blocks[(step - 2) % 3]);
         if (late.count >= kBlock) copy_late();
     }
     copy_late();
