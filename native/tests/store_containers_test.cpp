@@ -36,7 +36,7 @@ void check_index(KeyOf key_of) {
         }
         const std::size_t wanted = index.size(AnIndex::segment(hash)) + 1;
         if (index.lacks_room(wanted)) {
-            AnIndex grown = index.grown(wanted);
+            AnIndex grown = AnIndex::sized_for(wanted);
             for (const auto& [old, at] : expected) insert(grown, old, at);
             index = std::move(grown);
         }

@@ -85,11 +85,12 @@ def test_stats_say_what_the_disk_did(tmp_path):
 
 def test_prefetched_rows_are_in_memory_when_they_are_pulled(tmp_path):
     _, cold = tables(tmp_path)
+    before = cold.stats()
     ids = np.arange(300)  # a small part of what fits, as coming batches should be
     cold.prefetch(ids)
     cold.drain()
     cold.pull(ids)
-    assert cold.stats()["misses"] == 0
+    assert cold.stats()["misses"] == before["misses"]
     assert cold.stats()["hits"] == 300
 
 

@@ -210,6 +210,7 @@ void ColdTier::bring_in(const ColdRecords& found, const Rider* riders, std::vect
 void ColdTier::trim(HotCapture* capture) {
     Slab& slab = rows_.slab();
     guards_.commit(slab.end());
+    rows_.give_room_back();
     const std::uint64_t fits = (capacity() + 63) / 64 * 64;
     if (slab.end() <= fits + kMostMoved / 4) return;
     std::size_t moved = 0;

@@ -78,13 +78,19 @@ bool LineIndex<LineOf>::lacks_room(std::size_t segment_size) const {
 }
 
 template <class LineOf>
-LineIndex<LineOf> LineIndex<LineOf>::grown(std::size_t segment_size) const {
-    const auto wanted = static_cast<double>(segment_size) * (1 + 1.0 / (4 * LineOf::kGrowth)) + 4;
-    std::size_t capacity = kSmallest;
-    // A fixed ladder of sizes, with some room above what is needed now.
-    while (kMostInLine<LineOf> * static_cast<double>(capacity) < wanted)
-        capacity += std::max<std::size_t>(1, capacity / LineOf::kGrowth);
-    return LineIndex(capacity);
+std::size_t LineIndex<LineOf>::capacity_for(std::size_t segment_size) {
+    const double wanted = static_cast<double>(segment_size) * (1 + 1.0 / LineOf::kGrowth);
+    return kSmallest + static_cast<std::size_t>(wanted / kMostInLine<LineOf>);
+}
+
+template <class LineOf>
+bool LineIndex<LineOf>::has_too_much_room(std::size_t segment_size) const {
+    return capacity_ > capacity_for(segment_size) * 4 / 3;
+}
+
+template <class LineOf>
+LineIndex<LineOf> LineIndex<LineOf>::sized_for(std::size_t segment_size) {
+    return LineIndex(capacity_for(segment_size));
 }
 
 template <class LineOf>

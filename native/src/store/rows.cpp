@@ -34,7 +34,7 @@ void Rows::make_room(const PerSegment& additional, ThreadPool& pool, const Visit
     for (std::size_t s = 0; s < Index::kSegments; ++s)
         most = std::max(most, index_.size(s) + cold_index_.size(s) + additional[s]);
     if (tiered_ && cold_index_.lacks_room(most)) {
-        ColdIndex grown = cold_index_.grown(most);
+        ColdIndex grown = ColdIndex::sized_for(most);
         visit_cold([&](const char* record, Slot slot) {
             const std::uint64_t hash = ColdIndex::hash(Record::id(record));
             grown.insert(hash, cold_key(hash), slot.place());
@@ -48,15 +48,24 @@ void Rows::make_room_in_ram(const PerSegment& additional, ThreadPool* pool) {
     std::size_t most = 0;
     for (std::size_t s = 0; s < Index::kSegments; ++s)
         most = std::max(most, index_.size(s) + additional[s]);
-    if (!index_.lacks_room(most)) return;
-    Index grown = index_.grown(most);
+    if (index_.lacks_room(most)) resize_index(most, pool);
+}
+
+void Rows::give_room_back() {
+    std::size_t most = 0;
+    for (std::size_t s = 0; s < Index::kSegments; ++s) most = std::max(most, index_.size(s));
+    if (index_.has_too_much_room(most)) resize_index(most, nullptr);
+}
+
+void Rows::resize_index(std::size_t segment_size, ThreadPool* pool) {
+    Index resized = Index::sized_for(segment_size);
     if (pool == nullptr) {
-        insert_hot_rows(grown, 0, 1);
+        insert_hot_rows(resized, 0, 1);
     } else {
         const auto threads = static_cast<std::size_t>(pool->threads());
-        pool->run(threads, [&](std::size_t thread) { insert_hot_rows(grown, thread, threads); });
+        pool->run(threads, [&](std::size_t thread) { insert_hot_rows(resized, thread, threads); });
     }
-    index_ = std::move(grown);
+    index_ = std::move(resized);
 }
 
 void Rows::insert_hot_rows(Index& index, std::size_t first, std::size_t stride) const {

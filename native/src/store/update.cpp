@@ -51,7 +51,7 @@ void Update::run(const std::vector<Span>& spans, const UpdateLimits& limits, con
     for_segments(pool, [&](std::size_t s, Scratch& scratch) {
         scratch.missing = 0;
         grouping_.find_distinct(s, rows_.index(), scratch.table,
-                                [&](DistinctRange range) { look_up(range, scratch); });
+                                [&](DistinctRange range) { look_up(range, at_once, scratch); });
         look_up_late(scratch);
         done_[s] = at_once && !rows_.lacks_room(s, scratch.missing);
         if (done_[s]) apply_segment(s, context, scratch);
@@ -79,9 +79,9 @@ void Update::finish(const Context& context, ThreadPool& pool, const Settle& sett
     });
 }
 
-// Finds rows and fetches them, in loops of nothing else; see Table::pull_chunk. What is not in the
-// first line of its search waits for a second one.
-void Update::look_up(DistinctRange range, Scratch& scratch) {
+// Finds rows and, if they are used at once, fetches them in loops of nothing else; see
+// Table::pull_chunk. What is not in the first line of its search waits for a second one.
+void Update::look_up(DistinctRange range, bool at_once, Scratch& scratch) {
     const Index& index = rows_.index();
     std::uint64_t rows[kBlock];
     std::size_t found = 0;
@@ -97,6 +97,7 @@ void Update::look_up(DistinctRange range, Scratch& scratch) {
             scratch.late.push_back(&distinct);
         }
     }
+    if (!at_once) return;
     for (std::size_t k = 0; k < found; ++k) __builtin_prefetch(rows_.slab().body(rows[k]));
     for (std::size_t k = 0; k < found; ++k) __builtin_prefetch(rows_.slab().head(rows[k]));
 }

@@ -38,7 +38,8 @@ struct Slot {
 
 constexpr std::uint64_t kMostPlaces = std::uint64_t{1} << 32;  // of one index
 
-// An index is full with `Percent` of its slots in use, and becomes larger by a part in `Growth`.
+// An index is full with `Percent` of its slots in use; it is made for a part in `Growth` more than
+// is needed.
 template <class KeyOf, int Slots, int Percent, int Growth>
 struct alignas(64) Line {
     using Key = KeyOf;
@@ -117,8 +118,9 @@ class LineIndex {
 
     // For so many in all in a segment.
     bool lacks_room(std::size_t segment_size) const;
-    // An empty index with room for so many in a segment; the caller enters all anew.
-    LineIndex grown(std::size_t segment_size) const;
+    bool has_too_much_room(std::size_t segment_size) const;
+    // An empty index with room for so many in a segment, and some more; the caller enters all anew.
+    static LineIndex sized_for(std::size_t segment_size);
 
     std::size_t size() const;
     std::size_t size(std::size_t segment) const { return used_[segment].count; }
@@ -134,6 +136,7 @@ class LineIndex {
     };
 
     explicit LineIndex(std::size_t capacity);
+    static std::size_t capacity_for(std::size_t segment_size);
     LineOf* lines() const { return reinterpret_cast<LineOf*>(pages_->data()); }
     std::size_t home(std::uint64_t hash) const {
         const std::uint64_t line = ((hash >> 26) & 0xffffffffu) * capacity_ >> 32;

@@ -77,6 +77,8 @@ class Rows {
     void make_room(const PerSegment& additional, ThreadPool& pool, const VisitCold& visit_cold);
     // The same for rows that come from disk, which has no part in it.
     void make_room_in_ram(const PerSegment& additional, ThreadPool* pool);
+    // What the index of rows in RAM has had of it for a burst. Needs all segments.
+    void give_room_back();
 
     // A row with its first values and the given counts, in a slab row that the caller allocated.
     void create(std::int64_t id, std::uint64_t row, std::uint32_t frequency, std::uint32_t step);
@@ -143,6 +145,7 @@ class Rows {
     };
 
     Slot find_cold(std::uint64_t hash) const;
+    void resize_index(std::size_t segment_size, ThreadPool* pool);
     void insert_hot_rows(Index& index, std::size_t first, std::size_t stride) const;
 
     Layout layout_;

@@ -70,7 +70,7 @@ class Update {
 
     template <class Work>
     void for_segments(ThreadPool& pool, Work&& work);
-    void look_up(DistinctRange range, Scratch& scratch);
+    void look_up(DistinctRange range, bool at_once, Scratch& scratch);
     void look_up_late(Scratch& scratch);
     void finish(const Context& context, ThreadPool& pool, const Settle& settle,
                 const VisitCold& visit_cold);
