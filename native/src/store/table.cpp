@@ -56,11 +56,10 @@ struct PullBlock {
         for (std::size_t k = 0; k < count; ++k) {
             const std::size_t i = at[k];
             const std::uint64_t row = index.find_in_first_line(places[k], ids[i]);
-            at[kept] = i;
-            slots[kept] = Slot::hot(row);
-            places[kept] = rows.slab().body(row);
             if (__builtin_expect(row != Index::kNowhere, 1)) {
-                ++kept;
+                at[kept] = i;
+                slots[kept] = Slot::hot(row);
+                places[kept++] = rows.slab().body(row);
             } else {
                 index.prefetch_second_line(hashes[k]);
                 later.take(i, hashes[k]);

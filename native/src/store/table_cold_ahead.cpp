@@ -175,15 +175,20 @@ void Table::board_waiting(const Pace& now) {
 
 // Rows on disk become riders of the lift, those in RAM stay until they are used.
 std::size_t Table::board(const Ahead& request, const Pace& now, std::size_t most) {
-    constexpr std::size_t kAhead = 16;
+    constexpr std::size_t kAhead = 16, kRecent = 16384;
     const std::vector<std::int64_t>& ids = request.ids;
     std::vector<Rider> riders;
     const double steps = (request.used - now.clock) / std::max(1.0, now.ids_per_step);
     const std::uint64_t used_by =
         step_ + static_cast<std::uint64_t>(std::clamp(steps, 0.0, kFarthest)) + 4;
+    // Most repeats are of a few ids: what stands here has been looked up. No hash that belongs into
+    // a place is the complement of the place's number.
+    std::vector<std::uint64_t> recent(kRecent);
+    for (std::size_t i = 0; i < kRecent; ++i) recent[i] = ~std::uint64_t{i};
     for (std::size_t i = 0; i < ids.size(); ++i) {
         if (i + kAhead < ids.size()) rows_.fetch_lines(ids[i + kAhead]);
         const std::uint64_t hash = Index::hash(ids[i]);
+        if (std::exchange(recent[hash % kRecent], hash) == hash) continue;
         if (const Slot slot = rows_.find_hot(ids[i], hash)) {
             cold_->guard(slot.place(), used_by);
             continue;

@@ -88,10 +88,9 @@ void Update::look_up(DistinctRange range, bool at_once, Scratch& scratch) {
     for (Distinct& distinct : range) {
         const std::uint64_t hash = Index::hash(distinct.id);
         const std::uint64_t row = index.find_in_first_line(index.line(hash), distinct.id);
-        distinct.slot = Slot::hot(row);
-        rows[found] = row;
         if (__builtin_expect(row != Index::kNowhere, 1)) {
-            ++found;
+            distinct.slot = Slot::hot(row);
+            rows[found++] = row;
         } else {
             index.prefetch_second_line(hash);
             scratch.late.push_back(&distinct);
