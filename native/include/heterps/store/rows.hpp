@@ -75,9 +75,10 @@ class Rows {
     // Room for that many more in each segment. `visit_cold` is asked if the index of rows on disk
     // has to be made anew. Needs all segments.
     void make_room(const PerSegment& additional, ThreadPool& pool, const VisitCold& visit_cold);
-    // The same for rows that come from disk, which has no part in it.
+    // The same in the index of rows in RAM alone, for rows that come from disk. It reads all slab
+    // rows in use, so those that come must not have been allocated yet.
     void make_room_in_ram(const PerSegment& additional, ThreadPool* pool);
-    // What the index of rows in RAM has had of it for a burst. Needs all segments.
+    // Makes the index of rows in RAM smaller after a burst, if it pays. Needs all segments.
     void give_room_back();
 
     // A row with its first values and the given counts, in a slab row that the caller allocated.
@@ -85,8 +86,8 @@ class Rows {
     // Enters what was written into a slab row.
     void enter(std::int64_t id, std::uint64_t row);
     void drop(std::int64_t id, Slot slot);
-    // The row has another place from now on; `to` is hot if `from` is cold, or on the same side.
-    // False if it was not where it is said to be. The slab is left to the caller.
+    // The row has another place from now on; either may be in RAM or on disk. False if it was not
+    // where it is said to be. The slab is left to the caller.
     bool move(std::int64_t id, Slot from, Slot to);
 
     float* vector(std::uint64_t row) { return reinterpret_cast<float*>(slab_.body(row)); }
