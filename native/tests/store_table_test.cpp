@@ -109,6 +109,29 @@ TEST(a_table_keeps_rows_in_ram_and_on_disk_alike) {
     check_rows(cold, rows);
 }
 
+TEST(a_pull_gives_the_same_rows_past_the_cache_and_through_it) {
+    constexpr std::size_t kCount = 70000, kWide = 16;  // more than 4 MiB
+    TableOptions o = options();
+    o.dim = kWide;
+    o.initial = "uniform";
+    o.scale = 1;
+    Table table(o);
+    std::vector<std::int64_t> ids(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) ids[i] = static_cast<std::int64_t>(i * 7 % 50021);
+    const std::vector<float> gradients(kCount * kWide, 1.0f);
+    table.push(ids.data(), kCount / 2, gradients.data(), {});  // some ids stay unseen
+    AlignedBuffer buffer;
+    buffer.fit((kCount + 1) * kWide * sizeof(float));
+    auto* aligned = reinterpret_cast<float*>(buffer.data());
+    std::vector<float> expected(kCount * kWide);
+    for (std::size_t i = 0; i < kCount; i += 1000)
+        table.pull(ids.data() + i, 1000, expected.data() + i * kWide);
+    for (const std::size_t offset : {0u, 1u}) {
+        table.pull(ids.data(), kCount, aligned + offset);
+        CHECK(std::equal(expected.begin(), expected.end(), aligned + offset));
+    }
+}
+
 TEST(a_capture_is_the_table_at_its_moment) {
     const TemporaryFolder folder;
     for (const std::uint64_t memory : {0u, 40000u}) {

@@ -75,46 +75,31 @@ void Grouping::scatter(ThreadPool& pool) {
     });
 }
 
-void Grouping::fetch_lines(std::size_t begin, std::size_t count, const Index& index,
-                           std::uint64_t* hashes) const {
-    const void* lines[kBlock];
-    for (std::size_t k = 0; k < count; ++k) {
-        hashes[k] = Index::hash(occurrences_[begin + k].id);
-        lines[k] = index.line(hashes[k]);
-    }
-    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(lines[k]);
-}
-
-// Twice as large as needed, and a power of two.
-Distinct* Grouping::prepare_table(std::size_t segment, std::vector<std::uint32_t>& table) {
-    const std::size_t count = begins_[segment + 1] - begins_[segment];
-    std::size_t size = 16;
-    while (size < 2 * count) size *= 2;
-    table.assign(size, 0);
-    return distinct_.data() + begins_[segment];
-}
-
 // Whether an id was there before cannot be foreseen, so no branch depends on it: each id is written
 // down as if it were new, and that stands unless it is found.
-std::uint32_t Grouping::find_block(std::size_t begin, std::size_t count,
-                                   const std::uint64_t* hashes, Distinct* distinct,
-                                   std::uint32_t found, std::vector<std::uint32_t>& table) {
-    const std::size_t mask = table.size() - 1;
-    for (std::size_t k = 0; k < count; ++k) {
-        const std::int64_t id = occurrences_[begin + k].id;
+DistinctRange Grouping::find_distinct(std::size_t segment, std::vector<std::uint32_t>& table) {
+    const std::size_t begin = begins_[segment], end = begins_[segment + 1];
+    std::size_t size = 16;
+    while (size < 2 * (end - begin)) size *= 2;
+    table.assign(size, 0);
+    Distinct* const distinct = distinct_.data() + begin;
+    std::uint32_t found = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+        const std::int64_t id = occurrences_[i].id;
         distinct[found] = {id, Slot{}, 0, 0};
-        std::size_t at = hashes[k] & mask;
+        std::size_t at = Index::hash(id) & (size - 1);
         std::uint32_t d;
-        for (;; at = (at + 1) & mask) {
+        for (;; at = (at + 1) & (size - 1)) {
             d = table[at] != 0 ? table[at] - 1 : found;
             if (distinct[d].id == id) break;
         }
         table[at] = d + 1;
         ++distinct[d].occurrences;
         found += d == found ? 1 : 0;
-        belongs_[begin + k] = d;
+        belongs_[i] = d;
     }
-    return found;
+    distinct_counts_[segment] = found;
+    return {distinct, found};
 }
 
 std::size_t Grouping::distinct() const {

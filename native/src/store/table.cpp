@@ -1,6 +1,10 @@
 // What every table does: construction, pull, push, synchronous batches.
 #include "heterps/store/table.hpp"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,6 +28,24 @@ class Stopwatch {
     std::atomic<std::uint64_t>& total_ns_;
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+constexpr std::size_t kLine = 64;
+
+// So much does not stay in the cache until it is read; written past it, it leaves what is there,
+// and is not fetched before it is overwritten. `flush_lines_out` makes it seen by other threads.
+constexpr std::size_t kTooMuchToCache = std::size_t{4} << 20;
+
+#if defined(__SSE2__)
+void write_line_out(const char* from, char* to) {
+    for (std::size_t at = 0; at < kLine; at += 16)
+        _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
+                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+}
+void flush_lines_out() { _mm_sfence(); }
+#else
+void write_line_out(const char* from, char* to) { std::memcpy(to, from, kLine); }
+void flush_lines_out() {}
+#endif
 
 // Some ids of a pull on their way to their rows.
 template <std::size_t Size>
@@ -74,6 +96,12 @@ struct PullBlock {
             for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k] + offset);
         if (bytes % 64 != 0)
             for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k] + bytes - 1);
+    }
+
+    // Rows that are cache lines, past the cache.
+    void copy_lines_out(float* out) const {
+        for (std::size_t k = 0; k < count; ++k)
+            write_line_out(places[k], reinterpret_cast<char*>(out) + at[k] * kLine);
     }
 
     template <std::size_t Bytes>
@@ -135,6 +163,8 @@ void Table::pull(const std::int64_t* ids, std::size_t count, float* out) {
     const auto dim = static_cast<std::size_t>(options_.dim);
     const std::size_t chunk =
         std::max<std::size_t>(1024, count / (8 * static_cast<std::size_t>(pool_.threads())));
+    const bool past_cache = dim * sizeof(float) == kLine && count * kLine >= kTooMuchToCache &&
+                            reinterpret_cast<std::uintptr_t>(out) % kLine == 0;
     std::mutex mutex;
     std::vector<Miss> misses;
     std::shared_lock<TableLock> lock(lock_);
@@ -142,7 +172,7 @@ void Table::pull(const std::int64_t* ids, std::size_t count, float* out) {
         const std::size_t begin = part * chunk, end = std::min(count, begin + chunk);
         PullCounts counts;
         std::vector<Miss> missed;
-        pull_chunk(ids + begin, end - begin, out + begin * dim, counts, missed);
+        pull_chunk(ids + begin, end - begin, out + begin * dim, past_cache, counts, missed);
         counters_.hits += counts.hits;
         counters_.unseen += counts.unseen;
         if (missed.empty()) return;
@@ -189,8 +219,8 @@ void Table::pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts)
 // be fetched is first worked out and then fetched in a loop of nothing else: a fetch holds up what
 // follows it while its address is translated, and in a short loop many of them overlap. Ids that
 // are not in the first line of their search are collected in a block of their own.
-void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts,
-                       std::vector<Miss>& misses) {
+void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, bool past_cache,
+                       PullCounts& counts, std::vector<Miss>& misses) {
     constexpr std::size_t kBlock = 32;
     PullBlock<kBlock> blocks[3];
     PullBlock<2 * kBlock> late;
@@ -209,8 +239,10 @@ void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, P
     const auto copy = [&](const auto& block) {
         if (may_expire) return copy_checked(block);
         counts.hits += block.count;
-        if (bytes == 64)
-            block.template copy<64>(out, bytes);
+        if (past_cache)
+            block.copy_lines_out(out);
+        else if (bytes == kLine)
+            block.template copy<kLine>(out, bytes);
         else
             block.template copy<0>(out, bytes);
     };
@@ -232,6 +264,7 @@ void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, P
         if (late.count >= kBlock) copy_late();
     }
     copy_late();
+    if (past_cache) flush_lines_out();
 }
 
 void Table::push(const std::int64_t* ids, std::size_t count, const float* gradients,

@@ -50,9 +50,7 @@ void Update::run(const std::vector<Span>& spans, const UpdateLimits& limits, con
     const bool at_once = rows_.all_in_ram();
     for_segments(pool, [&](std::size_t s, Scratch& scratch) {
         scratch.missing = 0;
-        grouping_.find_distinct(s, rows_.index(), scratch.table,
-                                [&](DistinctRange range) { look_up(range, at_once, scratch); });
-        look_up_late(scratch);
+        look_up(grouping_.find_distinct(s, scratch.table), at_once, scratch);
         done_[s] = at_once && !rows_.lacks_room(s, scratch.missing);
         if (done_[s]) apply_segment(s, context, scratch);
     });
@@ -79,9 +77,26 @@ void Update::finish(const Context& context, ThreadPool& pool, const Settle& sett
     });
 }
 
-// Finds rows and, if they are used at once, fetches them in loops of nothing else; see
-// Table::pull_chunk. What is not in the first line of its search waits for a second one.
+// In blocks of two stages, as in Table::pull_chunk: fetch the lines of one, find the rows of the
+// one before it and, if they are used at once, fetch those. What is not in the first line of its
+// search waits until the others are done.
 void Update::look_up(DistinctRange range, bool at_once, Scratch& scratch) {
+    for (std::size_t at = 0; at < range.count + kBlock; at += kBlock) {
+        if (at < range.count) fetch_lines(range.part(at, kBlock));
+        if (at > 0) find_rows(range.part(at - kBlock, kBlock), at_once, scratch);
+    }
+    look_up_late(scratch);
+}
+
+void Update::fetch_lines(DistinctRange range) const {
+    const void* lines[kBlock];
+    std::size_t count = 0;
+    for (const Distinct& distinct : range)
+        lines[count++] = rows_.index().line(Index::hash(distinct.id));
+    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(lines[k]);
+}
+
+void Update::find_rows(DistinctRange range, bool at_once, Scratch& scratch) {
     const Index& index = rows_.index();
     std::uint64_t rows[kBlock];
     std::size_t found = 0;

@@ -34,6 +34,9 @@ struct DistinctRange {
     std::size_t count = 0;
     Distinct* begin() const { return begin_; }
     Distinct* end() const { return begin_ + count; }
+    DistinctRange part(std::size_t from, std::size_t most) const {
+        return {begin_ + from, std::min(most, count - from)};
+    }
 };
 
 // The gradients of one segment, ordered by distinct id; kept by a thread from batch to batch.
@@ -60,11 +63,7 @@ class Grouping {
   public:
     // Shares the ids out; `find_distinct` has to follow for each segment, by any thread.
     void group(const std::vector<Span>& spans, ThreadPool& pool);
-    // Calls `look_up` for the distinct ids, some at a time, when the lines at which the index
-    // begins to search for them have been fetched.
-    template <class LookUp>
-    DistinctRange find_distinct(std::size_t segment, const Index& index,
-                                std::vector<std::uint32_t>& table, LookUp&& look_up);
+    DistinctRange find_distinct(std::size_t segment, std::vector<std::uint32_t>& table);
 
     std::size_t count() const { return count_; }  // ids, distinct or not
     std::size_t distinct() const;
@@ -77,15 +76,7 @@ class Grouping {
         std::uint32_t index, span;
     };
 
-    static constexpr std::size_t kBlock = 32;
-
     void scatter(ThreadPool& pool);
-    Distinct* prepare_table(std::size_t segment, std::vector<std::uint32_t>& table);
-    std::uint32_t find_block(std::size_t begin, std::size_t count, const std::uint64_t* hashes,
-                             Distinct* distinct, std::uint32_t found,
-                             std::vector<std::uint32_t>& table);
-    void fetch_lines(std::size_t begin, std::size_t count, const Index& index,
-                     std::uint64_t* hashes) const;
     template <class Visit>
     void visit_chunk(std::size_t chunk, Visit&& visit) const;
     const float* gradient(const Occurrence& occurrence, int dim) const;
@@ -100,24 +91,5 @@ class Grouping {
     std::vector<std::uint32_t> belongs_;   // which distinct id of its segment an occurrence is
     std::vector<Distinct> distinct_;
 };
-
-template <class LookUp>
-DistinctRange Grouping::find_distinct(std::size_t segment, const Index& index,
-                                      std::vector<std::uint32_t>& table, LookUp&& look_up) {
-    Distinct* const distinct = prepare_table(segment, table);
-    std::uint32_t looked_up = 0, found = 0;
-    std::uint64_t hashes[kBlock];
-    for (std::size_t at = begins_[segment]; at < begins_[segment + 1]; at += kBlock) {
-        const std::size_t count = std::min(kBlock, begins_[segment + 1] - at);
-        fetch_lines(at, count, index, hashes);
-        const std::uint32_t before = found;
-        found = find_block(at, count, hashes, distinct, found, table);
-        look_up(DistinctRange{distinct + looked_up, before - looked_up});
-        looked_up = before;
-    }
-    look_up(DistinctRange{distinct + looked_up, found - looked_up});
-    distinct_counts_[segment] = found;
-    return {distinct, found};
-}
 
 }  // namespace heterps::store

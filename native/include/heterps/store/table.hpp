@@ -138,8 +138,8 @@ class Table {
         Slot slot;
     };
 
-    void pull_chunk(const std::int64_t* ids, std::size_t count, float* out, PullCounts& counts,
-                    std::vector<Miss>& misses);
+    void pull_chunk(const std::int64_t* ids, std::size_t count, float* out, bool past_cache,
+                    PullCounts& counts, std::vector<Miss>& misses);
     void pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts);
     // `head` may be a record's.
     void copy_row(const char* head, const float* vector, float* out) const;

@@ -71,6 +71,9 @@ class Update {
     template <class Work>
     void for_segments(ThreadPool& pool, Work&& work);
     void look_up(DistinctRange range, bool at_once, Scratch& scratch);
+    // Inlined by force: a function that only fetches is taken for one without effect.
+    [[gnu::always_inline]] inline void fetch_lines(DistinctRange range) const;
+    void find_rows(DistinctRange range, bool at_once, Scratch& scratch);
     void look_up_late(Scratch& scratch);
     void finish(const Context& context, ThreadPool& pool, const Settle& settle,
                 const VisitCold& visit_cold);
