@@ -91,10 +91,12 @@ void ColdTier::choose(std::uint64_t step, Outgoing& outgoing) {
     const Slab& slab = rows_.slab();
     const std::size_t most = std::min<std::size_t>(file_.entries_per_extent(), slab.size() / 2);
     for (std::uint64_t i = 0; i < slab.words() && candidates_.size() < kSampled * most; ++i) {
-        hand_ = hand_ + 1 < slab.words() ? hand_ + 1 : 0;
-        for (std::uint64_t bits = slab.word(hand_); bits != 0; bits &= bits - 1) {
-            const std::uint64_t row =
-                hand_ * 64 + static_cast<std::uint64_t>(__builtin_ctzll(bits));
+        const std::uint64_t word = hand_ < slab.words() ? hand_ : 0;  // it may have shrunk
+        hand_ = word + 1 < slab.words() ? word + 1 : 0;
+        for (std::uint64_t row = hand_ * 64; row < hand_ * 64 + 64; row += 3)
+            __builtin_prefetch(slab.head(row));  // for the next word; three heads share a line
+        for (std::uint64_t bits = slab.word(word); bits != 0; bits &= bits - 1) {
+            const std::uint64_t row = word * 64 + static_cast<std::uint64_t>(__builtin_ctzll(bits));
             candidates_.push_back({worth(row, step), row});
         }
     }

@@ -21,7 +21,6 @@ void sort_once(std::vector<Rider>& riders) {
 }  // namespace
 
 std::size_t Lift::ask(Request request, std::vector<Rider> riders) {
-    sort_once(riders);
     for (const Rider& rider : riders) {
         const std::size_t floor = floor_of(rider.slot);
         if (floor >= floors_.size()) floors_.resize(floor + 1);

@@ -11,6 +11,8 @@
 #include <shared_mutex>
 #include <stdexcept>
 
+#include "heterps/store/id_block.hpp"
+
 namespace heterps::store {
 
 namespace {
@@ -47,80 +49,11 @@ void write_line_out(const char* from, char* to) { std::memcpy(to, from, kLine); 
 void flush_lines_out() {}
 #endif
 
-// Some ids of a pull on their way to their rows.
-template <std::size_t Size>
-struct PullBlock {
-    std::size_t count = 0;
-    std::size_t at[Size];  // which ids of the call
-    std::uint64_t hashes[Size];
-    Slot slots[Size];
-    const char* places[Size];
-
-    void take(std::size_t index, std::uint64_t hash) {
-        at[count] = index;
-        hashes[count++] = hash;
-    }
-
-    void fetch_lines(const Rows& rows, const std::int64_t* ids, std::size_t from, std::size_t all) {
-        count = 0;
-        for (std::size_t i = from; i < std::min(from + Size, all); ++i)
-            take(i, Index::hash(ids[i]));
-        for (std::size_t k = 0; k < count; ++k)
-            places[k] = static_cast<const char*>(rows.index().line(hashes[k]));
-        for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k]);
-    }
-
-    // Leaves to `later` what is not in its first line; all the others are in RAM.
-    template <class Later>
-    void find_in_first_lines(const Rows& rows, const std::int64_t* ids, Later& later) {
-        const Index& index = rows.index();
-        std::size_t kept = 0;
-        for (std::size_t k = 0; k < count; ++k) {
-            const std::size_t i = at[k];
-            const std::uint64_t row = index.find_in_first_line(places[k], ids[i]);
-            if (__builtin_expect(row != Index::kNowhere, 1)) {
-                at[kept] = i;
-                slots[kept] = Slot::hot(row);
-                places[kept++] = rows.slab().body(row);
-            } else {
-                index.prefetch_second_line(hashes[k]);
-                later.take(i, hashes[k]);
-            }
-        }
-        count = kept;
-    }
-
-    // Inlined by force: a function that only fetches is taken for one without effect.
-    [[gnu::always_inline]] void fetch_bodies(std::size_t bytes) const {
-        for (std::size_t offset = 0; offset < bytes; offset += 64)
-            for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k] + offset);
-        if (bytes % 64 != 0)
-            for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(places[k] + bytes - 1);
-    }
-
-    // Rows that are cache lines, past the cache.
-    void copy_lines_out(float* out) const {
-        for (std::size_t k = 0; k < count; ++k)
-            write_line_out(places[k], reinterpret_cast<char*>(out) + at[k] * kLine);
-    }
-
-    template <std::size_t Bytes>
-    void copy(float* out, std::size_t bytes) const {
-        for (std::size_t k = 0; k < count; ++k)
-            std::memcpy(reinterpret_cast<char*>(out) + at[k] * bytes, places[k],
-                        Bytes > 0 ? Bytes : bytes);
-    }
-
-    void find(const Rows& rows, const std::int64_t* ids) {
-        for (std::size_t k = 0; k < count; ++k) slots[k] = rows.find(ids[at[k]], hashes[k]);
-    }
-
-    void fetch_found(const Rows& rows, std::size_t bytes) {
-        for (std::size_t k = 0; k < count; ++k)
-            places[k] = rows.slab().body(slots[k].is_cold() ? 0 : slots[k].place());
-        fetch_bodies(bytes);
-    }
-};
+template <class Block>
+void copy_lines_out(const Block& block, float* out) {
+    for (std::size_t k = 0; k < block.count; ++k)
+        write_line_out(block.places[k], reinterpret_cast<char*>(out) + block.at[k] * kLine);
+}
 
 Layout layout_of(const TableOptions& options, const Rule& rule) {
     if (options.dim < 1) throw std::invalid_argument("dim must be at least 1");
@@ -215,15 +148,13 @@ void Table::pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts)
 }
 
 // Blocks in three stages, each a block behind the one before: fetch the line of the index, fetch
-// the row, copy it; so a cache miss of one id is waited for while others are worked on. What is to
-// be fetched is first worked out and then fetched in a loop of nothing else: a fetch holds up what
-// follows it while its address is translated, and in a short loop many of them overlap. Ids that
-// are not in the first line of their search are collected in a block of their own.
+// the row, copy it. Ids that are not in the first line of their search are collected in a block of
+// their own.
 void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, bool past_cache,
                        PullCounts& counts, std::vector<Miss>& misses) {
     constexpr std::size_t kBlock = 32;
-    PullBlock<kBlock> blocks[3];
-    PullBlock<2 * kBlock> late;
+    IdBlock<kBlock> blocks[3];
+    IdBlock<2 * kBlock> late;
     const auto dim = static_cast<std::size_t>(options_.dim);
     const std::size_t bytes = dim * sizeof(float);
     const bool may_expire = options_.evict_after > 0;
@@ -240,7 +171,7 @@ void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, b
         if (may_expire) return copy_checked(block);
         counts.hits += block.count;
         if (past_cache)
-            block.copy_lines_out(out);
+            copy_lines_out(block, out);
         else if (bytes == kLine)
             block.template copy<kLine>(out, bytes);
         else

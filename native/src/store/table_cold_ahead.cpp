@@ -3,22 +3,43 @@
 #include <future>
 #include <iterator>
 #include <shared_mutex>
+#include <utility>
 
+#include "heterps/store/id_block.hpp"
 #include "heterps/store/table.hpp"
 
 namespace heterps::store {
 
 namespace {
 
-constexpr std::size_t kSlice = 32768;   // rows loaded under one hold of the lock, about
-constexpr std::size_t kFloors = 256;    // of the lift in a slice, at most
-constexpr std::size_t kFewFloors = 16;  // that are not worth a slice
-constexpr int kBoarding = 4;            // requests under one hold of the lock
-constexpr int kCleanings = 4;           // extents written anew in a slice, at most
-constexpr double kLeeway = 1.0 / 8;     // of the time until a row is used
+constexpr std::size_t kSlice = 32768;    // rows loaded under one hold of the lock, about
+constexpr std::size_t kFloors = 256;     // of the lift in a slice, at most
+constexpr std::size_t kFewFloors = 16;   // that are not worth a slice
+constexpr int kBoarding = 4;             // requests before others are loaded
+constexpr std::size_t kLookedUp = 4096;  // ids under one hold of the lock
+constexpr int kCleanings = 4;            // extents written anew in a slice, at most
+constexpr double kLeeway = 1.0 / 8;      // of the time until a row is used
 constexpr std::uint64_t kIdsShare = 8 * sizeof(std::int64_t);  // of the budget, for ids
 constexpr double kFarthest = 100;                              // steps for which rows are kept
 constexpr std::uint64_t kRetrySteps = 16;                      // after a failed write
+
+// Most repeats are of a few ids. Whether an id is one cannot be foreseen, so no branch depends on
+// it.
+std::vector<std::int64_t> without_most_repeats(const std::vector<std::int64_t>& ids) {
+    constexpr std::size_t kRecent = 16384;
+    // No hash that belongs into a place is the complement of the place's number.
+    std::vector<std::uint64_t> recent(kRecent);
+    for (std::size_t i = 0; i < kRecent; ++i) recent[i] = ~std::uint64_t{i};
+    std::vector<std::int64_t> result(ids.size());
+    std::size_t kept = 0;
+    for (const std::int64_t id : ids) {
+        const std::uint64_t hash = Index::hash(id);
+        result[kept] = id;
+        kept += std::exchange(recent[hash % kRecent], hash) == hash ? 0 : 1;
+    }
+    result.resize(kept);
+    return result;
+}
 
 }  // namespace
 
@@ -139,15 +160,15 @@ std::size_t Table::floors_due(const Pace& now) {
     return worthwhile ? std::min(kFloors, static_cast<std::size_t>(pace_.floors) + 1) : 0;
 }
 
-// A slice costs two holds of the table's lock, which the traffic has most of the time: here all is
-// decided with the lock for reading, and `exchange` does it. Says whether to clean the file.
+// All is decided here, with the table's lock for reading and never for long; `exchange` does it.
+// Says whether to clean the file.
 bool Table::prepare(const Pace& now) {
-    const std::shared_lock<TableLock> lock(lock_);
     board_waiting(now);
     moved_ = 0;
-    const bool writable = step_ >= retry_step_;
-    if (writable) choose_outgoing(slice_ ? slice_->found.size() : 0);
+    choose_outgoing(slice_ ? slice_->found.size() : 0);
     moved_from_ram_ = moved_;
+    const std::shared_lock<TableLock> lock(lock_);
+    const bool writable = step_ >= retry_step_;
     // What a capture still reads could not be given back.
     const std::lock_guard<std::mutex> capture_lock(capture_mutex_);
     return writable && capture_ == nullptr && cold_->wants_cleaning();
@@ -160,7 +181,9 @@ void Table::board_waiting(const Pace& now) {
         riders_aboard_ -= aboard_.front().riders;
         aboard_.pop_front();
     }
+    std::shared_lock<TableLock> lock(lock_);
     const std::uint64_t most = cold_->capacity() / 2;
+    lock.unlock();
     crowded_ = false;
     for (int i = 0; i < kBoarding && !waiting_.empty(); ++i, waiting_.pop_front()) {
         const Ahead& request = waiting_.front();
@@ -173,33 +196,51 @@ void Table::board_waiting(const Pace& now) {
     }
 }
 
-// Rows on disk become riders of the lift, those in RAM stay until they are used.
+// Rows on disk become riders of the lift, those in RAM stay until they are used. The lock is let go
+// now and then, since a push may wait for it: what changes meanwhile is noticed when riders arrive.
 std::size_t Table::board(const Ahead& request, const Pace& now, std::size_t most) {
-    constexpr std::size_t kAhead = 16, kRecent = 16384;
-    const std::vector<std::int64_t>& ids = request.ids;
-    std::vector<Rider> riders;
     const double steps = (request.used - now.clock) / std::max(1.0, now.ids_per_step);
-    const std::uint64_t used_by =
-        step_ + static_cast<std::uint64_t>(std::clamp(steps, 0.0, kFarthest)) + 4;
-    // Most repeats are of a few ids: what stands here has been looked up. No hash that belongs into
-    // a place is the complement of the place's number.
-    std::vector<std::uint64_t> recent(kRecent);
-    for (std::size_t i = 0; i < kRecent; ++i) recent[i] = ~std::uint64_t{i};
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-        if (i + kAhead < ids.size()) rows_.fetch_lines(ids[i + kAhead]);
-        const std::uint64_t hash = Index::hash(ids[i]);
-        if (std::exchange(recent[hash % kRecent], hash) == hash) continue;
-        if (const Slot slot = rows_.find_hot(ids[i], hash)) {
-            cold_->guard(slot.place(), used_by);
-            continue;
-        }
-        // Which of several it is shows when they have been read.
-        rows_.visit_cold_candidates(hash, [&](Slot slot) {
-            if (!(slice_ && slice_->keep_for({slot, used_by}))) riders.push_back({slot, used_by});
-        });
+    const auto ahead = static_cast<std::uint64_t>(std::clamp(steps, 0.0, kFarthest)) + 4;
+    const std::vector<std::int64_t> ids = without_most_repeats(request.ids);
+    std::vector<Rider> riders;
+    for (std::size_t from = 0; from < ids.size(); from += kLookedUp) {
+        const std::shared_lock<TableLock> lock(lock_);
+        board_some(ids.data() + from, std::min(kLookedUp, ids.size() - from), step_ + ahead,
+                   riders);
     }
     riders.resize(std::min(riders.size(), most));
     return lift_->ask({request.number, request.due}, std::move(riders));
+}
+
+void Table::board_some(const std::int64_t* ids, std::size_t count, std::uint64_t used_by,
+                       std::vector<Rider>& riders) {
+    constexpr std::size_t kBlock = 32;
+    IdBlock<kBlock> blocks[2];
+    IdBlock<2 * kBlock> late;
+    const auto board_late = [&] {
+        for (std::size_t k = 0; k < late.count; ++k) rows_.fetch_cold_line(late.hashes[k]);
+        for (std::size_t k = 0; k < late.count; ++k) {
+            if (const Slot slot = rows_.find_hot(ids[late.at[k]], late.hashes[k])) {
+                cold_->guard(slot.place(), used_by);
+                continue;
+            }
+            // Which of several it is shows when they have been read.
+            rows_.visit_cold_candidates(late.hashes[k], [&](Slot slot) {
+                const Rider rider{slot, used_by};
+                if (!(slice_ && slice_->keep_for(rider))) riders.push_back(rider);
+            });
+        }
+        late.count = 0;
+    };
+    for (std::size_t from = 0; from < count + kBlock; from += kBlock) {
+        if (from < count) blocks[from / kBlock % 2].fetch_lines(rows_, ids, from, count);
+        if (from == 0) continue;
+        auto& block = blocks[(from / kBlock + 1) % 2];
+        block.find_in_first_lines(rows_, ids, late);
+        for (std::size_t k = 0; k < block.count; ++k) cold_->guard(block.slots[k].place(), used_by);
+        if (late.count >= kBlock) board_late();
+    }
+    board_late();
 }
 
 // One slice of the round is read while the one before it is brought in.
@@ -291,17 +332,20 @@ Outgoing& Table::next_moving() {
     return moving_[moved_++];
 }
 
-// Copies what has to go for `places` and the usual spare ones; the table is locked for reading. The
-// copies take memory themselves, so there is a bound to how many go at once.
+// Copies what has to go for `places` and the usual spare ones, an extent at a time, so that a push
+// need not wait for all of them. The copies take memory themselves, so there is a bound to how many
+// go at once.
 void Table::choose_outgoing(std::size_t places) {
-    const std::uint64_t surplus =
-        std::min(cold_->surplus(places + spare_places()), places + 2 * spare_places());
-    for (std::uint64_t chosen = 0; chosen < surplus;) {
+    for (std::uint64_t chosen = 0, surplus = 1; chosen < surplus;) {
+        const std::shared_lock<TableLock> lock(lock_);
+        if (step_ < retry_step_) return;
+        surplus = std::min(cold_->surplus(places + spare_places()), places + 2 * spare_places());
+        if (chosen >= surplus) return;
         Outgoing& outgoing = next_moving();
         cold_->choose(step_, outgoing);
         if (outgoing.size() == 0) {
             --moved_;
-            break;
+            return;
         }
         chosen += outgoing.size();
     }

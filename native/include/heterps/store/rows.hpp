@@ -111,6 +111,9 @@ class Rows {
         index_.prefetch(hash);
         if (tiered_) cold_index_.prefetch(hash);
     }
+    [[gnu::always_inline]] void fetch_cold_line(std::uint64_t hash) const {
+        cold_index_.prefetch(hash);
+    }
     // Fetches all of a row into the cache.
     [[gnu::always_inline]] void fetch(std::uint64_t row) const {
         __builtin_prefetch(slab_.head(row));
