@@ -75,7 +75,13 @@ void Update::finish(const Context& context, ThreadPool& pool, const Settle& sett
     for_segments(pool, [&](std::size_t s, Scratch& scratch) {
         if (done_[s]) return;
         const DistinctRange range = grouping_.segment(s);
-        for (std::size_t at = 0; at < range.count; at += kBlock) fetch_rows(range.part(at, kBlock));
+        for (std::size_t at = 0; at < range.count; at += kBlock) {
+            std::uint64_t rows[kBlock];
+            std::size_t count = 0;
+            for (const Distinct& distinct : range.part(at, kBlock))
+                rows[count++] = distinct.slot.place();
+            fetch_rows(rows, count);
+        }
         apply_segment(s, context, scratch);
     });
 }
@@ -101,28 +107,25 @@ void Update::fetch_lines(DistinctRange range) const {
 
 void Update::find_rows(DistinctRange range, bool at_once, Scratch& scratch) {
     const Index& index = rows_.index();
+    std::uint64_t rows[kBlock];
+    std::size_t found = 0;
     for (Distinct& distinct : range) {
         const std::uint64_t hash = Index::hash(distinct.id);
         const std::uint64_t row = index.find_in_first_line(index.line(hash), distinct.id);
         if (__builtin_expect(row != Index::kNowhere, 1)) {
             distinct.slot = Slot::hot(row);
+            rows[found++] = row;
         } else {
             index.prefetch_second_line(hash);
             scratch.late.push_back(&distinct);
         }
     }
-    if (at_once) fetch_rows(range);
+    if (at_once) fetch_rows(rows, found);
 }
 
-void Update::fetch_rows(DistinctRange range) const {
-    const char *bodies[kBlock], *heads[kBlock];
-    std::size_t count = 0;
-    for (const Distinct& distinct : range) {
-        bodies[count] = rows_.slab().body(distinct.slot.place());
-        heads[count++] = rows_.slab().head(distinct.slot.place());
-    }
-    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(bodies[k]);
-    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(heads[k]);
+void Update::fetch_rows(const std::uint64_t* rows, std::size_t count) const {
+    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(rows_.slab().body(rows[k]));
+    for (std::size_t k = 0; k < count; ++k) __builtin_prefetch(rows_.slab().head(rows[k]));
 }
 
 void Update::look_up_late(Scratch& scratch) {

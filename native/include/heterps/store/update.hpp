@@ -73,7 +73,8 @@ class Update {
     void look_up(DistinctRange range, bool at_once, Scratch& scratch);
     // Inlined by force: a function that only fetches is taken for one without effect.
     [[gnu::always_inline]] inline void fetch_lines(DistinctRange range) const;
-    [[gnu::always_inline]] inline void fetch_rows(DistinctRange range) const;
+    [[gnu::always_inline]] inline void fetch_rows(const std::uint64_t* rows,
+                                                  std::size_t count) const;
     void find_rows(DistinctRange range, bool at_once, Scratch& scratch);
     void look_up_late(Scratch& scratch);
     void finish(const Context& context, ThreadPool& pool, const Settle& settle,
