@@ -149,10 +149,10 @@ TEST(gradients_are_summed_by_part_and_occurrence) {
             spans.push_back({ids[p].data(), gradients[p].data(), ids[p].size()});
         }
         grouping.group(spans, pool);
-        std::vector<std::uint32_t> table;
+        Grouping::Tables tables;
         std::size_t found = 0;
         for (std::size_t s = 0; s < Index::kSegments; ++s) {
-            const DistinctRange range = grouping.find_distinct(s, table);
+            const DistinctRange range = grouping.find_distinct(s, tables);
             GradientSums sums;
             grouping.order_gradients(s, 1, sums);
             for (std::size_t d = 0; d < range.count; ++d, ++found)
@@ -160,6 +160,25 @@ TEST(gradients_are_summed_by_part_and_occurrence) {
         }
         CHECK_EQUAL(found, expected.size());
     }
+}
+
+TEST(an_id_may_occur_more_often_than_fits_sixteen_bits) {
+    constexpr std::size_t kCount = 70001;
+    ThreadPool pool(2);
+    Grouping grouping;
+    std::vector<std::int64_t> ids(kCount, 7);
+    ids.back() = 8;
+    const std::vector<float> ones(kCount, 1.0f);
+    grouping.group({{ids.data(), ones.data(), kCount}}, pool);
+    Grouping::Tables tables;
+    for (std::size_t s = 0; s < Index::kSegments; ++s) {
+        const DistinctRange range = grouping.find_distinct(s, tables);
+        GradientSums sums;
+        grouping.order_gradients(s, 1, sums);
+        for (const Distinct& distinct : range)
+            CHECK_EQUAL(*sums.of(distinct), distinct.id == 7 ? 70000.0f : 1.0f);
+    }
+    CHECK_EQUAL(grouping.distinct(), 2u);
 }
 
 TEST(a_batch_is_whole_when_its_parts_are_in) {

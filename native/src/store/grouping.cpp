@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace heterps::store {
 
 namespace {
 
 constexpr std::size_t kChunk = 4096;
+constexpr std::size_t kFew = std::numeric_limits<std::uint16_t>::max();
 
 void add(std::vector<float>& sum, const std::vector<float>& row) {
     for (std::size_t c = 0; c < sum.size(); ++c) sum[c] = sum[c] + row[c];
@@ -75,9 +77,15 @@ void Grouping::scatter(ThreadPool& pool) {
     });
 }
 
+DistinctRange Grouping::find_distinct(std::size_t segment, Tables& tables) {
+    const bool few = begins_[segment + 1] - begins_[segment] <= kFew;
+    return few ? find_distinct_in(segment, tables.few) : find_distinct_in(segment, tables.many);
+}
+
 // Whether an id was there before cannot be foreseen, so no branch depends on it: each id is written
 // down as if it were new, and that stands unless it is found.
-DistinctRange Grouping::find_distinct(std::size_t segment, std::vector<std::uint32_t>& table) {
+template <class Number>
+DistinctRange Grouping::find_distinct_in(std::size_t segment, std::vector<Number>& table) {
     const std::size_t begin = begins_[segment], end = begins_[segment + 1];
     std::size_t size = 16;
     while (size < 2 * (end - begin)) size *= 2;
@@ -90,10 +98,11 @@ DistinctRange Grouping::find_distinct(std::size_t segment, std::vector<std::uint
         std::size_t at = Index::hash(id) & (size - 1);
         std::uint32_t d;
         for (;; at = (at + 1) & (size - 1)) {
-            d = table[at] != 0 ? table[at] - 1 : found;
+            const std::uint32_t number = table[at];
+            d = number != 0 ? number - 1 : found;
             if (distinct[d].id == id) break;
         }
-        table[at] = d + 1;
+        table[at] = static_cast<Number>(d + 1);
         ++distinct[d].occurrences;
         found += d == found ? 1 : 0;
         belongs_[i] = d;

@@ -95,7 +95,7 @@ void Table::pull(const std::int64_t* ids, std::size_t count, float* out) {
     const Stopwatch watch(counters_.pull_ns);
     const auto dim = static_cast<std::size_t>(options_.dim);
     const std::size_t chunk =
-        std::max<std::size_t>(1024, count / (8 * static_cast<std::size_t>(pool_.threads())));
+        std::max<std::size_t>(1024, count / (16 * static_cast<std::size_t>(pool_.threads())));
     const bool past_cache = dim * sizeof(float) == kLine && count * kLine >= kTooMuchToCache &&
                             reinterpret_cast<std::uintptr_t>(out) % kLine == 0;
     std::mutex mutex;
@@ -152,7 +152,7 @@ void Table::pull_row(std::int64_t id, Slot slot, float* out, PullCounts& counts)
 // their own.
 void Table::pull_chunk(const std::int64_t* ids, std::size_t count, float* out, bool past_cache,
                        PullCounts& counts, std::vector<Miss>& misses) {
-    constexpr std::size_t kBlock = 32;
+    constexpr std::size_t kBlock = 64;
     IdBlock<kBlock> blocks[3];
     IdBlock<2 * kBlock> late;
     const auto dim = static_cast<std::size_t>(options_.dim);

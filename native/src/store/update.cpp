@@ -50,7 +50,7 @@ void Update::run(const std::vector<Span>& spans, const UpdateLimits& limits, con
     const bool at_once = rows_.all_in_ram();
     for_segments(pool, [&](std::size_t s, Scratch& scratch) {
         scratch.missing = 0;
-        look_up(grouping_.find_distinct(s, scratch.table), at_once, scratch);
+        look_up(grouping_.find_distinct(s, scratch.tables), at_once, scratch);
         done_[s] = at_once && !rows_.lacks_room(s, scratch.missing);
         if (done_[s]) apply_segment(s, context, scratch);
     });

@@ -63,7 +63,12 @@ class Grouping {
   public:
     // Shares the ids out; `find_distinct` has to follow for each segment, by any thread.
     void group(const std::vector<Span>& spans, ThreadPool& pool);
-    DistinctRange find_distinct(std::size_t segment, std::vector<std::uint32_t>& table);
+    // Where they are found again; kept by a thread. Half as large where few are looked for.
+    struct Tables {
+        std::vector<std::uint16_t> few;
+        std::vector<std::uint32_t> many;
+    };
+    DistinctRange find_distinct(std::size_t segment, Tables& tables);
 
     std::size_t count() const { return count_; }  // ids, distinct or not
     std::size_t distinct() const;
@@ -77,6 +82,8 @@ class Grouping {
     };
 
     void scatter(ThreadPool& pool);
+    template <class Number>
+    DistinctRange find_distinct_in(std::size_t segment, std::vector<Number>& table);
     template <class Visit>
     void visit_chunk(std::size_t chunk, Visit&& visit) const;
     const float* gradient(const Occurrence& occurrence, int dim) const;

@@ -58,7 +58,7 @@ class Update {
         std::vector<std::uint64_t> allocated;
         std::vector<Distinct*> late, cold;
         std::size_t missing = 0;  // ids of the segment that have no row
-        std::vector<std::uint32_t> table;
+        Grouping::Tables tables;
         SeenCounts seen;
     };
     struct Context {
