@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kExtent = 256 << 10;
 constexpr std::size_t kRead = 512 << 10;
-constexpr std::size_t kSampled = 8;           // rows looked at for each that goes
+constexpr std::size_t kSampled = 4;           // rows looked at for each that goes
 constexpr double kHorizon = 256;              // steps after which a sighting counts half
 constexpr std::uint64_t kFarthestStep = 127;  // that a row can be kept for
 constexpr std::uint64_t kGuardCycle = 255;
