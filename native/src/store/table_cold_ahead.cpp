@@ -336,10 +336,11 @@ Outgoing& Table::next_moving() {
 // need not wait for all of them. The copies take memory themselves, so there is a bound to how many
 // go at once.
 void Table::choose_outgoing(std::size_t places) {
-    for (std::uint64_t chosen = 0, surplus = 1; chosen < surplus;) {
+    for (std::uint64_t chosen = 0;;) {
         const std::shared_lock<TableLock> lock(lock_);
         if (step_ < retry_step_) return;
-        surplus = std::min(cold_->surplus(places + spare_places()), places + 2 * spare_places());
+        const std::uint64_t surplus =
+            std::min(cold_->surplus(places + spare_places()), places + 2 * spare_places());
         if (chosen >= surplus) return;
         Outgoing& outgoing = next_moving();
         cold_->choose(step_, outgoing);

@@ -32,7 +32,7 @@ class Lift {
 
     explicit Lift(std::size_t entries_per_floor) : per_floor_(entries_per_floor) {}
 
-    // Gives the number of rows that ride for it.
+    // Gives how many ride for it; the same row may be among them more than once.
     std::size_t ask(Request request, std::vector<Rider> riders);
     // How many floors to pass while the clock goes on, so that no request that is due later comes
     // late, when `coming` floors are to be passed at once anyway.

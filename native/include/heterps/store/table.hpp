@@ -171,8 +171,11 @@ class Table {
     void board_waiting(const Pace& now);
     void count_working_bytes();
     std::size_t board(const Ahead& request, const Pace& now, std::size_t most);
+    // With the table locked for reading:
     void board_some(const std::int64_t* ids, std::size_t count, std::uint64_t used_by,
                     std::vector<Rider>& riders);
+
+    // With nothing locked again:
     std::size_t floors_due(const Pace& now);
     void work_slice(std::size_t floors, bool cleaning);
     void exchange(const Slice* coming);
