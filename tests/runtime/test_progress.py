@@ -68,6 +68,15 @@ def test_pace_and_cost_go_by_the_clock(progress, clock):
     assert progress.status().seconds == pytest.approx(2.0)
 
 
+def test_a_segment_that_has_just_begun_is_taken_to_be_as_quick_as_earlier_ones(progress, clock):
+    for second, number in ((0, 0), (2, 2)):
+        clock.now = 100.0 + second
+        progress.heard(2, said([(number, 1.0), (number + 1, 1.0)]))
+    progress.begin(2)
+    assert math.isnan(progress.samples_per_s)
+    assert progress.batches_per_s == pytest.approx(1.5 / 4)
+
+
 def test_time_between_segments_does_not_count_for_the_pace(progress, clock):
     progress.heard(2, said([(0, 1.0), (1, 1.0)]))
     clock.now += 1

@@ -106,6 +106,22 @@ def test_far_rows_are_asked_for_while_others_are_worked_on(tmp_path, far_rows):
     assert (min(under_way) == max(under_way)) is far_rows
 
 
+def test_whoever_has_done_all_it_knows_of_says_so_and_goes_on_when_there_is_more(tmp_path):
+    setup = prepare(small_job(tmp_path, "ctrdnn"))
+    own, known, said = Quick(), Segment(2, closed=False), []
+    replica = Replica(setup.layout, (0, 0), own, own, own, own, lambda: Nothing(), torch.zeros(0))
+
+    def waiting(finished):
+        said.append(finished)
+        if finished:
+            known.end, known.closed = 4, True
+
+    nothing = lambda *_: None  # noqa: E731
+    replica.train(0, own, Orders(lambda: known, nothing, nothing, waiting))
+    assert said.count(True) == 1
+    assert number_of(own.events, "forward") == len(own.events) // 2
+
+
 def number_of(events, wanted):
     return sum(1 for what, _ in events if what == wanted)
 

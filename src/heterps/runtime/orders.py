@@ -21,4 +21,4 @@ class Orders:
     segment: Callable[[], Segment]  # as it is now known
     progressed: Callable[[], None]
     committed: Callable[[int], None]
-    waiting: Callable[[], None]  # there is nothing to do just now
+    waiting: Callable[[bool], None]  # nothing to do just now; whether all that is known of is done

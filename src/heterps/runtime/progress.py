@@ -173,8 +173,10 @@ class Progress:
 
     @property
     def batches_per_s(self) -> float:
+        """Over the last seconds, or over those of earlier segments when this one has just begun."""
+        rate = self.mean_samples_per_s if math.isnan(self.samples_per_s) else self.samples_per_s
         size = self.layout.train.micro_batch_size * self.layout.train.micro_batches
-        return self.samples_per_s / size
+        return rate / size
 
     def take_losses(self) -> tuple[int, list[float]]:
         """The losses of batches since the last call, and which the first of them was."""

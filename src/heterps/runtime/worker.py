@@ -166,7 +166,7 @@ class Worker:
         return self._replica
 
     def _orders(self) -> Orders:
-        return Orders(self._current_segment, self._progressed, self._committed, self._report)
+        return Orders(self._current_segment, self._progressed, self._committed, self._waiting)
 
     def _current_segment(self) -> Segment:
         """As the coordinator last said."""
@@ -186,6 +186,10 @@ class Worker:
     def _committed(self, batch: int) -> None:
         self._batch = batch
         self._report()
+
+    def _waiting(self, finished: bool) -> None:
+        """Where there is no more to do it says so at once: the coordinator knows what is next."""
+        self._report(force=finished and self._batch != self._told)
 
     def _report(self, *, force: bool = False) -> None:
         """What has been committed since the last time, now and then."""
