@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.checkpoint import checkpoint
 
 from heterps.runtime.later import LaterGradients
@@ -29,7 +30,7 @@ def trained(later, loss):
 @pytest.mark.parametrize("shape", [(7, 5), (3, 2, 5)])
 def test_all_gradients_are_those_of_backward(shape):
     model, inputs = make_model().double(), torch.randn(shape, dtype=torch.float64)
-    plain, later = copy.deepcopy(model), LaterGradients()
+    plain, later = copy.deepcopy(model), LaterGradients(model)
     one, other = (inputs.clone().requires_grad_() for _ in range(2))
     for _ in range(2):  # they add up
         plain(one).square().sum().backward()
@@ -40,7 +41,7 @@ def test_all_gradients_are_those_of_backward(shape):
 
 def test_those_of_inputs_are_there_before_those_of_weights():
     model, inputs = make_model(), torch.randn(7, 5, requires_grad=True)
-    later = LaterGradients()
+    later = LaterGradients(model)
     with later.taken_over():
         made = model(inputs).sum()
     with later.waiting():
@@ -52,16 +53,26 @@ def test_those_of_inputs_are_there_before_those_of_weights():
 
 
 def test_weights_that_are_computed_have_theirs_at_once():
-    weight, inputs = torch.randn(4, 5, requires_grad=True), torch.randn(7, 5)
-    later = LaterGradients()
+    layer, inputs = weight_norm(nn.Linear(5, 4)), torch.randn(7, 5)
+    later, plain = LaterGradients(layer), copy.deepcopy(layer)
+    plain(inputs).square().sum().backward()
     with later.taken_over(), later.waiting():
-        nn.functional.linear(inputs, 2 * weight).sum().backward()
-    torch.testing.assert_close(weight.grad, 2 * inputs.sum(0).expand(4, 5))
+        layer(inputs).square().sum().backward()
+    torch.testing.assert_close(gradients(layer), gradients(plain))
+
+
+def test_a_forward_of_ones_own_is_called_and_afterwards_all_is_as_it_was():
+    layer, own = nn.Linear(5, 4), nn.Linear(5, 4)
+    own.forward = lambda inputs: inputs
+    before = dict(layer.__dict__)
+    with LaterGradients(nn.ModuleList([layer, own])).taken_over():
+        assert own(7) == 7
+    assert layer.__dict__ == before
 
 
 def test_a_weight_that_is_used_twice_has_both_parts():
-    layer, inputs, later = nn.Linear(5, 5).double(), torch.randn(7, 5).double(), LaterGradients()
-    plain = copy.deepcopy(layer)
+    layer, inputs = nn.Linear(5, 5).double(), torch.randn(7, 5).double()
+    plain, later = copy.deepcopy(layer), LaterGradients(layer)
     plain(plain(inputs)).sum().backward()
     trained(later, lambda: layer(layer(inputs)).sum())
     torch.testing.assert_close(gradients(layer), gradients(plain))
@@ -71,7 +82,7 @@ def test_frozen_weights_stay_without():
     model, inputs = make_model(), torch.randn(7, 5, requires_grad=True)
     for weight in model.parameters():
         weight.requires_grad_(requires_grad=False)
-    trained(LaterGradients(), lambda: model(inputs).sum())
+    trained(LaterGradients(model), lambda: model(inputs).sum())
     assert inputs.grad is not None
     assert all(gradient is None for gradient in gradients(model).values())
 
@@ -106,7 +117,7 @@ def mapped(model, inputs):
 @pytest.mark.parametrize("loss", [perturbed, penalised, checkpointed, narrow, mapped])
 def test_whatever_else_a_model_does_with_its_layers_stays_as_it_is(loss):
     model, inputs = make_model(), torch.randn(7, 5)
-    plain, later = copy.deepcopy(model), LaterGradients()
+    plain, later = copy.deepcopy(model), LaterGradients(model)
     loss(plain, inputs.clone()).backward()
     trained(later, lambda: loss(model, inputs.clone()))
     torch.testing.assert_close(gradients(model), gradients(plain))
@@ -116,5 +127,5 @@ def test_hooks_on_weights_are_called():
     model, called = make_model(), []
     model[0].weight.register_hook(lambda gradient: called.append("one"))
     model[2].weight.register_post_accumulate_grad_hook(lambda weight: called.append("other"))
-    trained(LaterGradients(), lambda: model(torch.randn(7, 5)).sum())
+    trained(LaterGradients(model), lambda: model(torch.randn(7, 5)).sum())
     assert sorted(called) == ["one", "other"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -20,7 +20,7 @@ class Context:
     layer: str = ""
 
     def at(self, layer: str) -> Context:
-        return replace(self, layer=layer)
+        return Context(self.seed, self.micro_batch, self.training, layer)
 
     def key(self, purpose: str = "") -> int:
         """A number for (seed, layer, micro-batch); ``purpose`` tells the draws of a layer apart."""

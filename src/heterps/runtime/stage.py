@@ -88,7 +88,7 @@ class Stage:
         self._after = after
         self._seed = seed
         self._weights = _Weights(chain, stale)
-        self._later = LaterGradients()
+        self._later = LaterGradients(chain)
         self._shares: dict[int, float] = {}
         self._in_flight: dict[int, _InFlight] = {}
 
