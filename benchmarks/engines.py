@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from commands import output_of
-from heterps_run import ONE_STAGE, TWO_STAGES, job_document, second_pass
+from heterps_run import ONE_STAGE, TWO_STAGES, job_document, later_passes
 from ps import machine
 from workload import training_data
 
@@ -37,7 +37,7 @@ def samples_per_s(engine: str, batch: int, stages: int, data: Path) -> float:
         document = job_document(batch, 2, SHAPES[stages], data) | {"engine": engine}
         job.write_text(json.dumps(document))
         output_of([sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"])
-        return float(second_pass(run / "events.jsonl")["samples_per_s"])
+        return float(later_passes(run / "events.jsonl", 2)["samples_per_s"])
 
 
 def pair(number: int, batch: int, stages: int, data: Path) -> dict[str, float]:

@@ -1,12 +1,13 @@
 """HeterPS on the training benchmark: whole runs of `heterps train`, as a person would start them.
 
 A run reads its samples from Parquet and has a coordinator, a worker per stage and a parameter
-server, each a process. It passes over the data twice; the second pass is what counts.
+server, each a process. It passes over the data several times; all passes but the first count.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -37,21 +38,25 @@ SHAPES = {1: ONE_STAGE, 2: TWO_STAGES}
 
 
 def heterps_samples_per_s(
-    batch: int, staleness: int, stages: int, data: Path, *, shape: Shape | None = None
+    batch: int, staleness: int, stages: int, data: Path, passes: int = 2
 ) -> dict[str, Any]:
-    """One run on the Parquet file ``data``: samples per second and mean loss of the second pass.
+    """One run on the Parquet file ``data``: samples per second and mean loss of all passes but the
+    first.
 
     Raises RuntimeError with what the run said when it fails.
     """
     with tempfile.TemporaryDirectory(prefix="heterps-bench-") as folder:
         job, run = Path(folder) / "job.json", Path(folder) / "run"
-        job.write_text(json.dumps(job_document(batch, staleness, shape or SHAPES[stages], data)))
+        document = job_document(batch, staleness, SHAPES[stages], data, passes)
+        job.write_text(json.dumps(document))
         command = [sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"]
         output_of(command)
-        return second_pass(run / "events.jsonl")
+        return later_passes(run / "events.jsonl", passes)
 
 
-def job_document(batch: int, staleness: int, shape: Shape, data: Path) -> dict[str, Any]:
+def job_document(
+    batch: int, staleness: int, shape: Shape, data: Path, passes: int = 2
+) -> dict[str, Any]:
     ends = [*shape.cuts[1:], LAYERS]
     names = [f"stage{number}" for number in range(len(shape.threads))]
     return {
@@ -67,7 +72,7 @@ def job_document(batch: int, staleness: int, shape: Shape, data: Path) -> dict[s
         "workload": {
             "batch_size": batch,
             "micro_batches": shape.micro_batches,
-            "epochs": 2,
+            "epochs": passes,
             "staleness": staleness,
         },
         "cluster": {
@@ -87,14 +92,16 @@ def job_document(batch: int, staleness: int, shape: Shape, data: Path) -> dict[s
     }
 
 
-def second_pass(events: Path) -> dict[str, Any]:
-    """The last event of progress has the pace since the second pass began: workers report four
-    times a second, and it is counted from report to report."""
+def later_passes(events: Path, passes: int) -> dict[str, Any]:
+    """The last event of progress of a pass has its pace since the end of its first batch: workers
+    report four times a second, and it is counted from report to report."""
     progress = [event for event in read_events(events) if event["kind"] == "progress"]
-    steps = progress[-1]["steps"] // 2
+    steps = progress[-1]["steps"] // passes
+    ends = {event["step"]: event for event in progress}
+    rates = [ends[steps * number]["samples_per_s"] for number in range(2, passes + 1)]
     losses = [loss for event in progress for loss in event["losses"]][steps:]
     return {
-        "samples_per_s": progress[-1]["samples_per_s"],
+        "samples_per_s": statistics.harmonic_mean(rates),
         "loss": sum(losses) / len(losses),
         "busy": progress[-1]["busy"],
         "stages": progress[-1]["stages"],

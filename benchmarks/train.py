@@ -4,9 +4,9 @@
     .venv/bin/python benchmarks/train.py [--batch 4096,512] [--pairs 10] [--peers all] [--json FILE]
 
 Model and data are those of the README's table. In every round each contestant runs once, in fresh
-processes and on its own; the order turns from round to round. A run passes over the samples twice,
-and the second pass is timed. A ratio is taken within a round; the figure is the median over the
-rounds with an interval that holds the true median in 95 of 100 cases at least.
+processes and on its own; the order turns from round to round. A run passes over the samples several
+times, and all passes but the first are timed. A ratio is taken within a round; the figure is the
+median over the rounds with an interval that holds the true median in 95 of 100 cases at least.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ps import machine
 from workload import training_data
 
 ROOT = Path(__file__).parents[1]
-SAMPLES = 131_072
+SAMPLES, PASSES = 65_536, 4
 BUSY = 0.1  # the share of the CPU that others may use
 # Each with the environment that benchmarks/peers/install.sh makes; torch is in ours.
 PEERS = {
@@ -76,7 +76,10 @@ def main() -> None:
     files = training_data(ROOT / "build/bench/data", options.samples)
     peers = installed(options.peers, console)
     for batch in options.batch:
-        contestants = [*our_runs(options, batch, files[1]), *peer_runs(peers, batch, files[0])]
+        contestants = [
+            *our_runs(options, batch, files[1]),
+            *peer_runs(options, peers, batch, files[0]),
+        ]
         for number in range(options.pairs):
             take_turns(contestants, number, options.pairs, console)
         result["batches"][batch] = summary(contestants)
@@ -94,8 +97,13 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--peers", default="all", help="all, none, or names with commas")
     parser.add_argument("--runs", default="all", help="ours: all, none, or names with semicolons")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="in a pass")
+    parser.add_argument(
+        "--passes", type=int, default=PASSES, help="of which the first is not timed"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.passes < 2:
+        parser.error("--passes: expected 2 or more, since the first is not timed")
     options.peers = chosen(parser, options.peers, PEERS, ",")
     options.runs = chosen(parser, options.runs, OURS, ";")
     return options
@@ -133,23 +141,26 @@ def installed(names: list[str], console: Console) -> dict[str, Path]:
 def our_runs(options: argparse.Namespace, batch: int, data: Path) -> list[Contestant]:
     def run(name: str) -> Run:
         stages, staleness = OURS[name]
-        return lambda: heterps_samples_per_s(batch, staleness, stages, data)
+        return lambda: heterps_samples_per_s(batch, staleness, stages, data, options.passes)
 
     return [Contestant(name, run(name)) for name in options.runs]
 
 
-def peer_runs(peers: dict[str, Path], batch: int, data: Path) -> list[Contestant]:
+def peer_runs(
+    options: argparse.Namespace, peers: dict[str, Path], batch: int, data: Path
+) -> list[Contestant]:
     def run(name: str) -> Run:
-        return lambda: peer_result(peers[name], name, batch, data)
+        return lambda: peer_result(peers[name], name, batch, data, options.passes)
 
     return [Contestant(name, run(name)) for name in peers]
 
 
-def peer_result(python: Path, name: str, batch: int, data: Path) -> Figures:
-    """One pass to warm up, one that is timed. Raises RuntimeError."""
-    steps = str(samples_in(data) // batch)
+def peer_result(python: Path, name: str, batch: int, data: Path, passes: int = 2) -> Figures:
+    """One pass to warm up, the others are timed. Raises RuntimeError."""
+    steps = samples_in(data) // batch
     command = [str(python), str(ROOT / "benchmarks/peers" / f"{name}.py"), "--json"]
-    command += ["--data", str(data), "--batch", str(batch), "--steps", steps, "--warmup", steps]
+    command += ["--data", str(data), "--batch", str(batch)]
+    command += ["--steps", str(steps * (passes - 1)), "--warmup", str(steps)]
     return dict(json.loads(output_of(command).splitlines()[-1]))
 
 
