@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from heterps.planning.replica_queue import NONE, ReplicaQueue, Shape
 from heterps.runtime.pipeline import Do, ReplicaProgram, Routing
 
-WORDS = (Do.FORWARD, Do.BACKWARD, Do.COMMIT, Do.SUM)
+WORDS = (Do.FORWARD, Do.BACKWARD, Do.COMMIT, Do.SUM, Do.WEIGHTS)
 
 
 @st.composite

@@ -22,9 +22,9 @@ def trained(later, loss):
     """Forward, backward and the rest, as a stage does it."""
     with later.taken_over():
         made = loss()
-    with later.waiting():
+    with later.waiting(0):
         made.backward()
-    later.work_out()
+    later.work_out(0)
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (3, 2, 5)])
@@ -44,11 +44,11 @@ def test_those_of_inputs_are_there_before_those_of_weights():
     later = LaterGradients(model)
     with later.taken_over():
         made = model(inputs).sum()
-    with later.waiting():
+    with later.waiting(0):
         made.backward()
     assert inputs.grad is not None
     assert all(gradient is None for gradient in gradients(model).values())
-    later.work_out()
+    later.work_out(0)
     assert all(gradient is not None for gradient in gradients(model).values())
 
 
@@ -56,7 +56,7 @@ def test_weights_that_are_computed_have_theirs_at_once():
     layer, inputs = weight_norm(nn.Linear(5, 4)), torch.randn(7, 5)
     later, plain = LaterGradients(layer), copy.deepcopy(layer)
     plain(inputs).square().sum().backward()
-    with later.taken_over(), later.waiting():
+    with later.taken_over(), later.waiting(0):
         layer(inputs).square().sum().backward()
     torch.testing.assert_close(gradients(layer), gradients(plain))
 

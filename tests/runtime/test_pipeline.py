@@ -35,9 +35,34 @@ def test_one_stage_goes_forward_and_back_and_commits():
     for b in range(2):
         for j in (2 * b, 2 * b + 1):
             expected += [Task(Do.FORWARD, j), Task(Do.BACKWARD, j)]
-        expected.append(Task(Do.COMMIT, b))
-    assert [program.take() for _ in range(11)] == [*expected, None]
+        expected += [Task(Do.WEIGHTS, 2 * b), Task(Do.WEIGHTS, 2 * b + 1), Task(Do.COMMIT, b)]
+    assert [program.take() for _ in range(15)] == [*expected, None]
     assert program.finished
+
+
+def test_gradients_of_weights_wait_for_a_moment_with_nothing_else_to_do():
+    program = ReplicaProgram(Routing(4, (1, 1)), 0, 0, lambda b: range(4), end_batch=1, credit=2)
+    for j in range(3):
+        program.input_arrived(j)
+    assert [program.take() for _ in range(2)] == [(Do.FORWARD, 0), (Do.FORWARD, 1)]
+    for j in range(2):
+        program.gradient_arrived(j)
+    expected = [(Do.BACKWARD, 0), (Do.BACKWARD, 1), (Do.FORWARD, 2), (Do.WEIGHTS, 0)]
+    assert [program.take() for _ in expected] == expected
+    program.input_arrived(3)
+    assert [program.take() for _ in range(3)] == [(Do.FORWARD, 3), (Do.WEIGHTS, 1), None]
+
+
+def test_only_so_many_are_left_for_later():
+    program = ReplicaProgram(Routing(1, (1,)), 0, 0, lambda b: range(9), end_batch=1, credit=1)
+    for j in range(9):
+        program.input_arrived(j)
+    tasks = [program.take() for _ in range(9 * 3)]
+    left = [
+        sum(1 if task.do is Do.BACKWARD else -1 for task in tasks[:at] if task.do is not Do.FORWARD)
+        for at in range(len(tasks) + 1)
+    ]
+    assert (max(left), left[-1], program.take()) == (2, 0, Task(Do.COMMIT, 0))
 
 
 def test_the_next_batch_waits_for_the_commit_unless_staleness_allows_it():
@@ -152,13 +177,15 @@ def check_order(pipeline, staleness):
         ]
         assert [t.number for t in tasks if t.do is Do.FORWARD] == mine
         assert [t.number for t in tasks if t.do is Do.BACKWARD] == mine
+        assert [t.number for t in tasks if t.do is Do.WEIGHTS] == mine
         assert [t.number for t in tasks if t.do is Do.COMMIT] == list(range(pipeline.count))
         position = {task: index for index, task in enumerate(tasks)}
         for b in range(pipeline.count):
             for j in pipeline.batches(b):
                 if j not in mine:
                     continue
-                assert position[Task(Do.BACKWARD, j)] < position[Task(Do.COMMIT, b)]
+                assert position[Task(Do.BACKWARD, j)] < position[Task(Do.WEIGHTS, j)]
+                assert position[Task(Do.WEIGHTS, j)] < position[Task(Do.COMMIT, b)]
                 if b - 1 - staleness >= 0:
                     waited_for = Task(Do.COMMIT, b - 1 - staleness)
                     assert position[waited_for] < position[Task(Do.FORWARD, j)]
@@ -199,10 +226,10 @@ def test_more_batches_can_follow_and_their_input_may_come_first():
     program = ReplicaProgram(Routing(4, (1,)), 0, 0, lambda b: range(2 * b, 2 * b + 2), end_batch=1)
     for micro_batch in (0, 1, 2):
         program.input_arrived(micro_batch)
-    first = [program.take() for _ in range(5)]
+    first = [program.take() for _ in range(7)]
     assert (first[-1], first[-2], program.finished) == (
         Task(Do.COMMIT, 0),
-        Task(Do.BACKWARD, 1),
+        Task(Do.WEIGHTS, 1),
         True,
     )
     assert program.take() is None
@@ -218,8 +245,8 @@ def test_where_sums_run_beside_the_work_the_next_batch_goes_on_until_one_arrives
     )
     for micro_batch in range(4):
         program.input_arrived(micro_batch)
-    expected = [Task(Do.FORWARD, 0), Task(Do.BACKWARD, 0), Task(Do.SUM, 0)]
-    expected += [Task(Do.FORWARD, 1), Task(Do.BACKWARD, 1), None]
+    expected = [Task(Do.FORWARD, 0), Task(Do.BACKWARD, 0), Task(Do.WEIGHTS, 0), Task(Do.SUM, 0)]
+    expected += [Task(Do.FORWARD, 1), Task(Do.BACKWARD, 1), Task(Do.WEIGHTS, 1), None]
     assert [program.take() for _ in expected] == expected
     assert program.why() == "staleness"
     program.sum_arrived()

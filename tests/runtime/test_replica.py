@@ -34,7 +34,7 @@ class Quick:
     def backward(self, number, arrived):
         return {}, []
 
-    def finish_backward(self):
+    def finish_backward(self, number):
         pass
 
     def commit(self, batch):

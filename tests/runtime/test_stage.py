@@ -143,7 +143,7 @@ def test_a_batch_goes_back_with_the_weights_of_its_own_forward():
         stage.forward(MicroBatch(b, b, 1.0), batches[b], {})
     for b in range(2):
         stage.backward(b, {})
-        stage.finish_backward()
+        stage.finish_backward(b)
         stage.commit(b)
     for batch in batches:
         logit = start(batch["x"])[:, 0]
@@ -172,7 +172,7 @@ def test_a_commit_in_two_steps_keeps_the_gradients_of_the_batch_after_it():
 def through(stage, number, batch):
     stage.forward(MicroBatch(number, number, 1.0), batch, {})
     stage.backward(number, {})
-    stage.finish_backward()
+    stage.finish_backward(number)
 
 
 def test_predicting_leaves_no_trace():

@@ -18,6 +18,7 @@ from heterps.planning.replica_queue import (
     FORWARD,
     NONE,
     SUM,
+    WEIGHTS,
     ReplicaQueue,
     Shape,
 )
@@ -190,7 +191,7 @@ class PipelineRun:
             return
         do, at = task
         self._computing[replica] = True
-        if do not in (FORWARD, BACKWARD):
+        if do not in (FORWARD, BACKWARD, WEIGHTS):
             self._use.idles(replica, self._now, COMMITTING)
             self._late[replica] = []
             alone = stage.replicas == 1  # who waits for nobody can go on sending
@@ -198,21 +199,19 @@ class PipelineRun:
             self._at(sent, self._reach_commit, self._stage[replica], at)
             return
         self._use.works(replica, self._now)
-        seconds = stage.forward_s if do == FORWARD else stage.backward_s
-        seconds *= self._slow[replica] * next(self._factor)
+        seconds = _seconds(stage, do) * self._slow[replica] * next(self._factor)
         self._use.compute[replica] += seconds
-        if do == BACKWARD:
-            early = 1 - stage.weights_s / stage.backward_s if stage.backward_s else 1.0
-            self._at(self._now + early * seconds, self._hands_back, replica, at)
-        end = self._forward_done if do == FORWARD else self._backward_done
-        self._at(self._now + seconds, end, replica, at)
+        ends = {FORWARD: self._forward_done, BACKWARD: self._backward_done}
+        self._at(self._now + seconds, ends.get(do, self._weights_done), replica, at)
         if do == FORWARD and not self._stage[replica]:
             self._read(replica)
 
     def _done_beside(self, replica: int, do: int, batch: int) -> bool:
-        """Steps of a commit that the thread does not wait in."""
+        """What takes the thread no time, and steps of a commit that it does not wait in."""
         number = self._stage[replica]
         stage = self._times[number]
+        if do == WEIGHTS:
+            return stage.weights_s <= 0
         if do == SUM:
             if stage.sums:
                 self._begin_sum(number, batch)
@@ -253,18 +252,20 @@ class PipelineRun:
         to = self._stage[replica] + 1
         self._travel(replica, to, self._sent_on, at)
 
-    def _backward_done(self, replica: int, at: int) -> None:
+    def _weights_done(self, replica: int, at: int) -> None:
         self._computing[replica] = False
         self._work(replica)
 
-    def _hands_back(self, replica: int, at: int) -> None:
-        """What others wait for; the thread goes on with the gradients of weights."""
+    def _backward_done(self, replica: int, at: int) -> None:
+        """What others wait for leaves; the gradients of weights may come later."""
+        self._computing[replica] = False
         number = self._stage[replica]
         stage = self._times[number]
         if number:
             self._send(replica, stage.receive_s, self._leaves_back, at)
         if stage.rows:
             self._send(replica, stage.push_s, self._pushed, at)
+        self._work(replica)
 
     def _leaves_back(self, replica: int, at: int) -> None:
         self._travel(replica, self._stage[replica] - 1, self._gradient_sent, at)
@@ -340,6 +341,12 @@ class PipelineRun:
             self._ended.append(self._now)
             if batch in steady_part(self._shape):
                 self._use.mark(batch, self._now)
+
+
+def _seconds(stage: ServiceTimes, do: int) -> float:
+    if do == FORWARD:
+        return stage.forward_s
+    return stage.weights_s if do == WEIGHTS else stage.backward_s - stage.weights_s
 
 
 def steady_part(shape: Shape) -> tuple[int, int]:

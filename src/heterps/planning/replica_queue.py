@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
-FORWARD, BACKWARD, COMMIT, SUM = range(4)
+FORWARD, BACKWARD, COMMIT, SUM, WEIGHTS = range(5)
 NONE = -1
 # Why a replica has nothing to do; COMMITTING is waiting inside a commit.
 INPUT, ROWS, CREDIT, STALENESS, GRADIENTS, COMMITTING = (
@@ -43,13 +43,14 @@ class Shape:
 
 
 class ReplicaQueue:
-    """Forward in order as far as input, credit and staleness allow, backward before forward, a
-    commit once a batch is through: what ``heterps.runtime.pipeline.ReplicaProgram`` does."""
+    """Forward in order as far as input, credit and staleness allow, backward before forward,
+    gradients of weights last, a commit once a batch is through: what
+    ``heterps.runtime.pipeline.ReplicaProgram`` does."""
 
     __slots__ = (
         "_batches", "_beside", "_first", "_gradients", "_in_flight", "_lanes", "_last",
-        "_per_batch", "_staleness", "_stride", "_summed", "_summing", "_total", "arrived",
-        "committed", "credit", "next", "ready",
+        "_per_batch", "_staleness", "_stride", "_summed", "_summing", "_total", "_weights",
+        "arrived", "committed", "credit", "next", "ready",
     )  # fmt: skip
 
     def __init__(self, shape: Shape, stage: int, replica: int) -> None:
@@ -63,6 +64,7 @@ class ReplicaQueue:
         self.ready: set[int] = set()
         self._gradients: set[int] = set()
         self._in_flight: deque[int] = deque()
+        self._weights: deque[int] = deque()
         self.next = replica if replica < self._total else NONE
         self._beside = shape.beside
         self.committed = self._summing = self._summed = -1
@@ -88,25 +90,29 @@ class ReplicaQueue:
         if flight and (self._last or flight[0] in self._gradients):
             at = flight.popleft()
             self._gradients.discard(at)
+            self._weights.append(at)
             return BACKWARD, at
         open_batch = self.committed + 1
         if open_batch <= self._summed:
             self.committed = open_batch
             return COMMIT, open_batch
         if self._summing < open_batch < self._batches and self._through(open_batch):
+            if self._weights and self._weights[0] < (open_batch + 1) * self._per_batch:
+                return WEIGHTS, self._weights.popleft()
             self._summing = open_batch
             if self._beside:
                 return SUM, open_batch
             self.committed = self._summed = open_batch
             return COMMIT, open_batch
         at = self.next
-        if at in self.ready and len(flight) < self.credit and self._may_start(at):
+        room = len(flight) < self.credit and len(self._weights) < 2 * self.credit
+        if at in self.ready and room and self._may_start(at):
             self.ready.discard(at)
             self.arrived.discard(at)
             flight.append(at)
             self.next = self.following(at)
             return FORWARD, at
-        return None
+        return (WEIGHTS, self._weights.popleft()) if self._weights else None
 
     def why(self) -> str:
         """What it waits for when there is nothing to take."""

@@ -18,9 +18,9 @@ class ServiceTimes:
     rows, its samples), ``push_s`` the gradients of its rows. Half of a transfer is the activations,
     the other half their gradients. ``sync_s`` is paid once a batch. ``latency_s`` is paid once a
     message by each side, ``way_s`` once for both sides: the way between their hosts; neither
-    occupies anybody. ``weights_s`` is the part of backward that comes last, for the gradients of
-    weights: those of inputs and rows leave before it. ``rows``: the stage asks the parameter
-    servers. ``sums``: it has weights, whose gradients its replicas sum up.
+    occupies anybody. ``weights_s`` is the part of backward for the gradients of weights, which is
+    done when there is nothing else to do: those of inputs and rows leave before it. ``rows``: the
+    stage asks the parameter servers. ``sums``: it has weights, whose gradients its replicas sum up.
     """
 
     type: str

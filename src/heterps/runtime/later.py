@@ -3,7 +3,7 @@
 Backward through a linear layer makes two products of equal size. That for the layer's input has to
 be there before the layer below it, the stage before, or the parameter servers can go on; that for
 its weights is needed only when the batch is committed. So a stage first goes through all its layers
-for the gradients of inputs, hands those on, and makes the products for weights while others work.
+for the gradients of inputs, hands those on, and makes the products for weights when it would wait.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LaterGradients:
         plain = [each for each in model.modules() if type(each) is nn.Linear]
         layers = [layer for layer in plain if "forward" not in layer.__dict__]
         self._forwards = [(layer.__dict__, partial(self._forward, layer)) for layer in layers]
-        self._due: list[tuple[Tensor, Tensor | None, Tensor, Tensor]] = []
-        self._waits = False
+        self._due: dict[int, list[tuple[Tensor, Tensor | None, Tensor, Tensor]]] = {}
+        self._waits: int | None = None
 
     @contextmanager
     def taken_over(self) -> Iterator[None]:
@@ -50,27 +50,28 @@ class LaterGradients:
         return apply(inputs, weight, bias, self)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Around the stage's own backward: any other has all gradients at once."""
-        self._waits = True
+    def waiting(self, number: int) -> Iterator[None]:
+        """Around the stage's own backward of a micro-batch: any other has all gradients at once."""
+        self._waits = number
         try:
             yield
         finally:
-            self._waits = False
+            self._waits = None
 
-    def work_out(self) -> None:
-        """All that are due, into the ``grad`` of the weights, in the order of backward."""
-        for weight, bias, inputs, gradient in self._due:
+    def work_out(self, number: int) -> None:
+        """All that are due for a micro-batch, into the ``grad`` of the weights, in the order of
+        backward."""
+        for weight, bias, inputs, gradient in self._due.pop(number, ()):
             _add(weight, gradient.t().mm(inputs))
             if bias is not None:
                 _add(bias, gradient.sum(0))
-        self._due.clear()
 
     def take(self, weight: Tensor, bias: Tensor | None, inputs: Tensor, gradient: Tensor) -> bool:
         """Whether it is worked out later."""
-        if self._waits:
-            self._due.append((weight, bias, inputs, gradient))
-        return self._waits
+        if self._waits is None:
+            return False
+        self._due.setdefault(self._waits, []).append((weight, bias, inputs, gradient))
+        return True
 
 
 def _can_wait(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> bool:

@@ -54,6 +54,7 @@ class Routing:
 class Do(enum.Enum):
     FORWARD = "forward"
     BACKWARD = "backward"
+    WEIGHTS = "weights"
     SUM = "sum"
     COMMIT = "commit"
 
@@ -73,9 +74,11 @@ class ReplicaProgram:
 
     Forward in ascending order of micro-batches, as far as input is there, the credit allows and the
     batch may start: batch b waits for the commit of b - 1 - ``staleness``. Backward in ascending
-    order too, and before forward, so that memory is given back early. A batch is committed when all
-    its micro-batches here have gone backward, also where there was none: a commit sums over all
-    replicas of the stage. ``batches`` maps a batch to its micro-batches.
+    order too, and before forward, so that memory is given back early. That makes the gradients that
+    others wait for; those of WEIGHTS follow in the same order when there is nothing else to do, but
+    before the commit of their batch, and before forward when too many are left. A batch is
+    committed when all its micro-batches here are through, also where there was none: a commit sums
+    over all replicas of the stage. ``batches`` maps a batch to its micro-batches.
 
     Where sums run ``beside`` the work, SUM begins that of a batch, and COMMIT follows once it has
     arrived, with later batches at work in between as far as the staleness allows. It never comes
@@ -109,6 +112,7 @@ class ReplicaProgram:
         self._inputs: set[int] = set()
         self._gradients: set[int] = set()
         self._in_flight: deque[int] = deque()
+        self._weights: deque[int] = deque()  # have gone backward, but for the gradients of weights
         # Of the micro-batch that went forward last.
         self._batch, self._at = first_batch, batches(first_batch).start - 1
         self._next: tuple[int, int] | None = None
@@ -163,11 +167,14 @@ class ReplicaProgram:
         if self._in_flight and (self._last or self._in_flight[0] in self._gradients):
             micro_batch = self._in_flight.popleft()
             self._gradients.discard(micro_batch)
+            self._weights.append(micro_batch)
             return Task(Do.BACKWARD, micro_batch)
         if self.committed < self._summed:
             self.committed += 1
             return Task(Do.COMMIT, self.committed)
         if self._may_sum():
+            if self._weights and self._weights[0] < self._batches(self.committed + 1).stop:
+                return Task(Do.WEIGHTS, self._weights.popleft())
             self._summing += 1
             if self._beside:
                 return Task(Do.SUM, self._summing)
@@ -181,7 +188,7 @@ class ReplicaProgram:
             self._next = None
             self._look_ahead()
             return Task(Do.FORWARD, self._at)
-        return None
+        return Task(Do.WEIGHTS, self._weights.popleft()) if self._weights else None
 
     def why(self, arrived: Container[int] = ()) -> str:
         """What it waits for when there is nothing to take, in the words of the simulator;
@@ -219,6 +226,8 @@ class ReplicaProgram:
 
     def _may_go_forward(self) -> bool:
         if self._next is None or len(self._in_flight) >= self._credit:
+            return False
+        if len(self._weights) >= 2 * self._credit:  # each keeps what its layers got and gave
             return False
         batch, micro_batch = self._next
         return micro_batch in self._inputs and batch < self.opened

@@ -91,6 +91,9 @@ class Replica:
                 self._forward(task.number)
             elif task.do is Do.BACKWARD:
                 self._backward(task.number)
+            elif task.do is Do.WEIGHTS:
+                with self._working(BACKWARD):
+                    self.stage.finish_backward(task.number)
             elif task.do is Do.SUM:
                 self._commits.begin(task.number)
             else:
@@ -285,8 +288,6 @@ class Replica:
         for gradients in rows:
             size = gradients.ids.nbytes + gradients.values.nbytes
             self._leave(size, partial(self._lookups.give, gradients))
-        with self._working(BACKWARD):
-            self.stage.finish_backward()
         span = self.layout.train.span_of(number)
         self.samples += span.stop - span.start
 

@@ -114,9 +114,9 @@ class Stage:
 
     def backward(self, number: int, arrived: Gradients) -> tuple[Gradients, list[RowGradients]]:
         """Takes the gradients of what went on, gives those of what came in, and those of rows;
-        ``finish_backward`` follows."""
+        ``finish_backward`` follows, before the commit and in the same order."""
         flight = self._in_flight.pop(number)
-        with self._later.waiting():
+        with self._later.waiting(number):
             self._go_back(flight, arrived)
         back = {name: _gradient_of(flight.inputs[name]) for name in self._before.gradients}
         rows = [self._of_rows(flight.micro_batch, *entry) for entry in flight.asked.items()]
@@ -132,9 +132,9 @@ class Stage:
             given = [arrived[name] for name in names]
             _backward(apply(given, *(flight.outputs[name] for name in names)))
 
-    def finish_backward(self) -> None:
+    def finish_backward(self, number: int) -> None:
         """The gradients of weights, which nobody else waits for."""
-        self._later.work_out()
+        self._later.work_out(number)
 
     def commit(self, batch: int) -> None:
         """Sums the gradients of the batch over the replicas and changes the weights."""

@@ -149,8 +149,10 @@ class InProcessPipeline:
             self._committing[key] = task.number
         elif task.do is Do.FORWARD:
             self._forward(key, task.number)
-        else:
+        elif task.do is Do.BACKWARD:
             self._backward(key, task.number)
+        else:
+            self.stages[key].finish_backward(task.number)
         return True
 
     def _forward(self, key: Key, number: int) -> None:
@@ -173,7 +175,6 @@ class InProcessPipeline:
             self.tables[rows.table].accumulate(rows.batch, rows.part, rows.ids, rows.values)
         if stage > 0:
             self._post("gradient", stage - 1, number, gradients)
-        self.stages[key].finish_backward()
 
     def _leave_commit(self, stage: int) -> bool:
         """Once all replicas of the stage are there: sum in their order, step."""

@@ -78,7 +78,7 @@ class _Line:
         for stage in reversed(self.stages):
             began = self._now()
             gradients, _ = stage.backward(self._number, gradients)
-            stage.finish_backward()
+            stage.finish_backward(self._number)
             backward.append(self._now() - began)
         return backward[::-1]
 
