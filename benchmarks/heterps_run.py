@@ -10,7 +10,7 @@ import json
 import statistics
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,14 @@ class Shape:
 ONE_STAGE = Shape(threads=(2,))
 # The first stage looks up and goes through the first of the three large layers.
 TWO_STAGES = Shape(threads=(1, 1), cuts=(0, 4), micro_batches=4)
-SHAPES = {1: ONE_STAGE, 2: TWO_STAGES}
+# Where batches may overlap, both stages are at work without cutting them up.
+TWO_STAGES_AHEAD = replace(TWO_STAGES, micro_batches=1)
+
+
+def shape_of(stages: int, staleness: int) -> Shape:
+    if stages == 1:
+        return ONE_STAGE
+    return TWO_STAGES_AHEAD if staleness else TWO_STAGES
 
 
 def heterps_samples_per_s(
@@ -47,7 +54,7 @@ def heterps_samples_per_s(
     """
     with tempfile.TemporaryDirectory(prefix="heterps-bench-") as folder:
         job, run = Path(folder) / "job.json", Path(folder) / "run"
-        document = job_document(batch, staleness, SHAPES[stages], data, passes)
+        document = job_document(batch, staleness, shape_of(stages, staleness), data, passes)
         job.write_text(json.dumps(document))
         command = [sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"]
         output_of(command)
