@@ -8,6 +8,7 @@ from heterps.errors import InputError
 from heterps.planning.conditions import Conditions
 from heterps.planning.plan import make_plan
 from heterps.planning.problem import Problem
+from heterps.planning.profile import Profile
 from heterps.planning.replica_queue import Shape
 from heterps.planning.service_times import ServiceTimes
 from heterps.planning.simulate import simulate, simulate_stages
@@ -199,7 +200,7 @@ def test_a_plan_in_the_steady_state_reaches_its_predicted_throughput():
 def test_a_stage_computes_longer_beside_others_than_alone():
     plain = problem(micro_batches=64, staleness=2)
     document = plain.as_document()
-    measured = {"source": "measured", "as_first": 1.5, "as_last": 1.25}
+    measured = {"source": "measured", "as_first": 1.5, "as_middle": 1.4, "as_last": 1.25}
     document["profile"]["types"] = dict.fromkeys(("cpu", "gpu"), measured)
     longer = Problem.parse(document)
 
@@ -217,6 +218,18 @@ def test_a_stage_computes_longer_beside_others_than_alone():
     assert reached(longer, *last_sets_the_pace) == pytest.approx(
         reached(plain, *last_sets_the_pace) / 1.25, rel=0.01
     )
+
+
+def test_what_a_stage_takes_longer_depends_on_its_place():
+    profile = problem().profile
+    document = profile.as_document()
+    longer = {"as_first": 1.5, "as_middle": 1.4, "as_last": 1.25}
+    layers = [{**document["layers"][1], "name": name} for name in "abc"]
+    measured = {"gpu": {"source": "measured", **longer}}
+    three = Profile.parse({**document, "layers": layers, "types": measured}, "profile")
+    found = [three.in_stages(at, at, "gpu") for at in range(3)]
+    assert found == list(longer.values())
+    assert (three.in_stages(0, 2, "gpu"), three.in_stages(1, 1, "cpu")) == (1.0, 1.0)
 
 
 def test_more_replicas_than_micro_batches_are_refused_as_in_a_run():

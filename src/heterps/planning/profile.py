@@ -59,7 +59,7 @@ class TypeSource(Record):
     Figures with the same ``key`` were measured under the same conditions. ``link_ms`` (one way) and
     ``link_mbps`` are what was found between hosts, where units and servers are on several.
     ``as_first`` and ``as_last``: how many times as long layers compute in the first and in the last
-    of two stages as they do in one stage alone."""
+    of two stages as they do in one stage alone; ``as_middle``: in the second of three."""
 
     source: Text
     key: Text | None = None
@@ -69,6 +69,7 @@ class TypeSource(Record):
     link_ms: Amount | None = None
     link_mbps: Amount | None = None
     as_first: Amount | None = None
+    as_middle: Amount | None = None
     as_last: Amount | None = None
 
 
@@ -85,8 +86,10 @@ class Profile(Record):
 
     def in_stages(self, first: int, last: int, type_name: str) -> float:
         """How many times as long these layers compute, as one stage of several, as their figures
-        say, which are of one stage alone: by what was measured of two stages."""
+        say, which are of one stage alone: by what was measured of two stages and of three."""
         own, end = self.types.get(type_name), len(self.layers) - 1
         if own is None or (first == 0 and last == end):
             return 1.0
+        if first > 0 and last < end:
+            return own.as_middle or own.as_first or 1.0
         return (own.as_last if last == end else own.as_first) or 1.0

@@ -5,7 +5,7 @@ from heterps.planning.problem import Problem
 from heterps.planning.profile import Profile
 from heterps.runtime.profiling import measure_profile, refit_profile
 from heterps.runtime.profiling.cache import measured_key
-from heterps.runtime.profiling.pairs import Pair, even_cut, pairs_of
+from heterps.runtime.profiling.lines import Line, even_cuts, lines_of
 from heterps.runtime.profiling.profiler import unit_counts
 from heterps.testing.forking import ForkEngine
 from heterps.testing.runs import TYPE, run, small_job
@@ -40,8 +40,9 @@ def test_a_profile_has_what_planning_needs_for_every_layer_and_type(job, profile
     assert profile.types[TYPE].units == (1, 4)
     assert profile.types["v100"].source == "roofline"
     assert all(layer.on[TYPE].compute_s > 0 for layer in profile.layers)
-    for name in (TYPE, "slower"):  # each was once the first of two stages, and once the last
+    for name in (TYPE, "slower"):  # each was once the first of two stages, the last, in the middle
         assert profile.types[name].as_first >= 1
+        assert profile.types[name].as_middle >= 1
         assert profile.types[name].as_last >= 1
     rows, *dense = profile.layers
     assert rows.on[TYPE].comm_s > 0
@@ -92,24 +93,23 @@ def test_runs_divide_a_batch_and_leave_the_machine_room(data):
     assert unit_counts(job, entry.model_copy(update={"slowdown": 1.0}), 2) == [1]
 
 
-def test_each_type_is_first_and_last_once_if_there_is_room(data):
+def test_each_type_is_first_last_and_in_the_middle_once_if_there_is_room(data):
     fast = SLOW | {"name": "fast", "slowdown": 1.0}
     job = small_job(data, "ctrdnn", cluster__types=[fast, SLOW, SLOWER])
-    pairs = pairs_of(job, job.cluster.types, 2)
-    assert [(pair.first.name, pair.last.name) for pair in pairs] == [
-        (TYPE, "slower"),
-        ("slower", TYPE),
-    ]
-    assert {pair.units for pair in pairs} == {2}
-    assert pairs_of(job, job.cluster.types[1:2], 2) == []
-    assert len(pairs_of(job, job.cluster.types, 8)) == 3
+    lines = lines_of(job, job.cluster.types, 2, layers=13)
+    pairs = [f"{TYPE}, slower", f"slower, {TYPE}"]
+    assert [line.names for line in lines] == [*pairs, f"slower, {pairs[0]}", f"{TYPE}, {pairs[1]}"]
+    assert {line.units for line in lines if len(line.types) == 2} == {2}
+    assert lines_of(job, job.cluster.types[1:2], 2, layers=13) == []
+    assert len(lines_of(job, job.cluster.types, 8, layers=2)) == 3
 
 
 def test_a_cut_shares_the_work_evenly(data):
-    assert even_cut([1.0, 1.0, 2.0, 4.0], [1.0, 1.0, 2.0, 4.0]) == 3
-    assert even_cut([9.0, 1.0], [1.0, 1.0]) == 1
+    assert even_cuts([[1.0, 1.0, 2.0, 4.0]] * 2) == (3,)
+    assert even_cuts([[9.0, 1.0], [1.0, 1.0]]) == (1,)
+    assert even_cuts([[4.0, 1.0, 1.0, 2.0, 4.0]] * 3) == (1, 4)
     job = small_job(data, "ctrdnn", cluster__types=[SLOW, SLOWER])
-    first, last = Pair(*job.cluster.types).plan(3, 1)["stages"]
+    first, last = Line(job.cluster.types).plan(3, [1])["stages"]
     assert first == {"first": 0, "last": 0, "type": TYPE, "units": 1}
     assert last == {"first": 1, "last": 2, "type": "slower", "units": 1}
 

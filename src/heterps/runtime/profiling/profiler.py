@@ -27,9 +27,9 @@ from heterps.runtime.profiling.assemble import Batches, Moved, figures, link_s, 
 from heterps.runtime.profiling.cache import machine, measured_key
 from heterps.runtime.profiling.exchange import Batch, read_batches, time_cuts, time_rows
 from heterps.runtime.profiling.layers import LayerTimes, time_layers
+from heterps.runtime.profiling.lines import lines_of, time_line
 from heterps.runtime.profiling.links import Link, measure_link
 from heterps.runtime.profiling.observed import StageSeconds
-from heterps.runtime.profiling.pairs import AS_FIRST, AS_LAST, pairs_of, time_pair
 from heterps.runtime.profiling.trial import (
     bare,
     batches_in,
@@ -82,7 +82,7 @@ def measure_profile(
             found[entry.name] = run.of(entry, number, len(new) + 1)
         figures_of = {name: own for name, own in found.items() if own is not None}
         if new:
-            run.in_pairs(list(types.values()), new, figures_of)
+            run.in_lines(list(types.values()), new, figures_of)
     report(1.0, "")
     return run.profile(figures_of)
 
@@ -168,25 +168,23 @@ class _Profiling:
             about |= {"link_ms": link.ms, "link_mbps": link.mbps}
         return TypeFigures(own, about)
 
-    def in_pairs(
+    def in_lines(
         self,
         types: Sequence[ResourceType],
         new: Sequence[ResourceType],
         found: Mapping[str, TypeFigures],
     ) -> None:
-        """Adds to the figures of types how much longer they compute in one of two stages."""
+        """Adds to the figures of types how much longer they compute in one of several stages."""
         compute = {name: [on["compute_s"] for on in own.layers] for name, own in found.items()}
         here = [entry for entry in types if found[entry.name].about["source"] == MEASURED]
-        if not any(entry in here for entry in new) or len(self._setup.chain.layers) < 2:
-            return
-        pairs = pairs_of(self._job, here, self._cores)
-        pairs = [pair for pair in pairs if pair.first in new or pair.last in new]
-        for number, pair in enumerate(pairs):
-            share = (len(new) + number / len(pairs)) / (len(new) + 1)
-            self._report(share, f"{pair.first.name}: a run before {pair.last.name}")
-            first, last = time_pair(self._job, pair, compute, self._seconds, self._make_engine)
-            found[pair.first.name].about[AS_FIRST] = first
-            found[pair.last.name].about[AS_LAST] = last
+        lines = lines_of(self._job, here, self._cores, len(self._setup.chain.layers))
+        lines = [line for line in lines if any(entry in new for entry in line.types)]
+        for number, line in enumerate(lines):
+            share = (len(new) + number / len(lines)) / (len(new) + 1)
+            self._report(share, f"a run with a stage each of {line.names}")
+            longer = time_line(self._job, line, compute, self._seconds, self._make_engine)
+            for place, name in line.shown.items():
+                found[line.types[place].name].about[name] = longer[place]
 
     def profile(self, found: Mapping[str, TypeFigures]) -> Profile:
         layers = [

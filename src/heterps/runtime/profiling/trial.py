@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,8 +86,10 @@ def has_room(job: Job, units: Sequence[tuple[ResourceType, int]], cores: int) ->
     """Whether so many units of types are there beside the servers, and so many cores are enough for
     them to be no hindrance to each other."""
     servers = job.servers
-    taken = {servers.type: servers.count}
-    there = all(count + taken.get(entry.name, 0) <= entry.limit for entry, count in units)
+    taken = Counter({servers.type: servers.count})
+    for entry, count in units:  # a type may have several stages
+        taken[entry.name] += count
+    there = all(taken[entry.name] <= entry.limit for entry, _ in units)
     return there and not Demand.of(units, servers.count * servers.threads, cores).oversubscribed
 
 

@@ -1,0 +1,111 @@
+"""What layers take in one of several stages, relative to what they take in one stage alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any
+
+from heterps.job.resources import ResourceType
+from heterps.job.spec import Job
+from heterps.runtime.engines import MakeEngine
+from heterps.runtime.profiling.assemble import Batches
+from heterps.runtime.profiling.trial import batches_in, for_trials, has_room, run_trial
+
+AS_FIRST, AS_MIDDLE, AS_LAST = "as_first", "as_middle", "as_last"
+_MOST_UNITS = 2
+
+
+@dataclass(frozen=True)
+class Line:
+    """Stages one after the other, of these ``types`` and so many ``units`` each."""
+
+    types: tuple[ResourceType, ...]
+    units: int = 1
+
+    @property
+    def names(self) -> str:
+        return ", ".join(entry.name for entry in self.types)
+
+    @property
+    def stages(self) -> list[tuple[ResourceType, int]]:
+        return [(entry, self.units) for entry in self.types]
+
+    @property
+    def shown(self) -> dict[int, str]:
+        """What it is run for: the places whose figures are kept, and what those are called."""
+        return {0: AS_FIRST, 1: AS_LAST} if len(self.types) == 2 else {1: AS_MIDDLE}
+
+    def plan(self, layers: int, cuts: Sequence[int]) -> dict[str, Any]:
+        """As a document; the stages after the first begin with the layers ``cuts``."""
+        borders = pairwise([0, *cuts, layers])
+        return {
+            "stages": [
+                {"first": first, "last": end - 1, "type": entry.name, "units": self.units}
+                for (first, end), entry in zip(borders, self.types, strict=True)
+            ]
+        }
+
+
+def lines_of(job: Job, types: Sequence[ResourceType], cores: int, layers: int) -> list[Line]:
+    """Such that each of the types is the first of two once and the last once, and in the middle of
+    three once, of those that leave room on that many cores: stages that follow each other are of
+    different types, perhaps on different hosts. With two units each if they fit, as alone on its
+    core a unit would be quicker."""
+    roomy = [
+        entry
+        for entry in types
+        if any(has_room(job, [(entry, 1), (other, 1)], cores) for other in types if other != entry)
+    ]
+    neighbours = list(zip(roomy, [*roomy[1:], *roomy[:1]], strict=True)) if len(roomy) > 1 else []
+    wanted = [*neighbours, *((after, entry, after) for entry, after in neighbours)]
+    m = for_trials(job).workload.micro_batches
+    counts = [units for units in range(1, _MOST_UNITS + 1) if m % units == 0]
+    lines = ([Line(each, units) for units in counts] for each in wanted if len(each) <= layers)
+    fitting = ([line for line in each if has_room(job, line.stages, cores)] for each in lines)
+    return [each[-1] for each in fitting if each]
+
+
+def even_cuts(seconds: Sequence[Sequence[float]]) -> tuple[int, ...]:
+    """Such that no stage has much longer to work than others, by the seconds of each layer on the
+    type of each stage."""
+    layers = len(seconds[0])
+    return min(
+        combinations(range(1, layers), len(seconds) - 1), key=lambda cuts: max(sums(seconds, cuts))
+    )
+
+
+def sums(seconds: Sequence[Sequence[float]], cuts: Sequence[int]) -> list[float]:
+    """Of each stage."""
+    borders = pairwise([0, *cuts, len(seconds[0])])
+    return [sum(own[a:b]) for own, (a, b) in zip(seconds, borders, strict=True)]
+
+
+def time_line(
+    job: Job,
+    line: Line,
+    compute: Mapping[str, Sequence[float]],
+    seconds: float,
+    make_engine: MakeEngine | None,
+) -> list[float]:
+    """How many times as long each stage computes as the seconds of its layers say, in a run of
+    about so many ``seconds``. Without emulated links: a unit that waits for its link most of the
+    time has cold caches, and does not set the pace. Less than once is the pace of the host, which
+    was another one when the seconds were measured."""
+    own = [compute[entry.name] for entry in line.types]
+    cuts = even_cuts(own)
+    said = sums(own, cuts)
+    batches = Batches(job.workload.micro_batch_size, job.workload.micro_batches)
+    short = for_trials(_unlinked(job))
+    batch_s = 1.3 * max(said) * short.workload.micro_batches / line.units
+    count = batches_in(seconds, batch_s)
+    trial = run_trial(short, line.plan(len(own[0]), cuts), count, make_engine)
+    found = [batches.micro_batch_s(seen) for seen in trial.stages]
+    return [max(1.0, took / by_layers) for took, by_layers in zip(found, said, strict=True)]
+
+
+def _unlinked(job: Job) -> Job:
+    changed = {"link_mbps": None, "link_ms": None}
+    types = tuple(entry.model_copy(update=changed) for entry in job.cluster.types)
+    return job.model_copy(update={"cluster": job.cluster.model_copy(update={"types": types})})
