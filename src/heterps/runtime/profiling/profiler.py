@@ -177,6 +177,8 @@ class _Profiling:
         """Adds to the figures of types how much longer they compute in one of several stages."""
         compute = {name: [on["compute_s"] for on in own.layers] for name, own in found.items()}
         here = [entry for entry in types if found[entry.name].about["source"] == MEASURED]
+        if not any(entry in here for entry in new):
+            return
         lines = lines_of(self._job, here, self._cores, len(self._setup.chain.layers))
         lines = [line for line in lines if any(entry in new for entry in line.types)]
         for number, line in enumerate(lines):
