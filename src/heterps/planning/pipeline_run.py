@@ -46,6 +46,11 @@ class PipelineRun:
         # What arrives while a replica commits waits for the end of that: the thread takes it in.
         self._late: list[list[tuple[float, Act, int]] | None] = [None] * len(places)
         self._use = TimeUse(shape.replicas)
+        self._ends: dict[int, Act] = {
+            FORWARD: self._forward_done,
+            BACKWARD: self._backward_done,
+            WEIGHTS: self._weights_done,
+        }
         self._factor = conditions.factors()
         self._server_s, self._server_free = conditions.server_s, 0.0
         self._at_commit = [0] * len(times)  # replicas that have come to it
@@ -201,8 +206,7 @@ class PipelineRun:
         self._use.works(replica, self._now)
         seconds = _seconds(stage, do) * self._slow[replica] * next(self._factor)
         self._use.compute[replica] += seconds
-        ends = {FORWARD: self._forward_done, BACKWARD: self._backward_done}
-        self._at(self._now + seconds, ends.get(do, self._weights_done), replica, at)
+        self._at(self._now + seconds, self._ends[do], replica, at)
         if do == FORWARD and not self._stage[replica]:
             self._read(replica)
 

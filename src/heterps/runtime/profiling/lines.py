@@ -72,12 +72,13 @@ def even_cuts(seconds: Sequence[Sequence[float]]) -> tuple[int, ...]:
     type of each stage."""
     layers = len(seconds[0])
     return min(
-        combinations(range(1, layers), len(seconds) - 1), key=lambda cuts: max(sums(seconds, cuts))
+        combinations(range(1, layers), len(seconds) - 1),
+        key=lambda cuts: max(stage_seconds(seconds, cuts)),
     )
 
 
-def sums(seconds: Sequence[Sequence[float]], cuts: Sequence[int]) -> list[float]:
-    """Of each stage."""
+def stage_seconds(seconds: Sequence[Sequence[float]], cuts: Sequence[int]) -> list[float]:
+    """What the layers of each stage take together, on its type."""
     borders = pairwise([0, *cuts, len(seconds[0])])
     return [sum(own[a:b]) for own, (a, b) in zip(seconds, borders, strict=True)]
 
@@ -95,7 +96,7 @@ def time_line(
     was another one when the seconds were measured."""
     own = [compute[entry.name] for entry in line.types]
     cuts = even_cuts(own)
-    said = sums(own, cuts)
+    said = stage_seconds(own, cuts)
     batches = Batches(job.workload.micro_batch_size, job.workload.micro_batches)
     short = for_trials(_unlinked(job))
     batch_s = 1.3 * max(said) * short.workload.micro_batches / line.units
