@@ -3,7 +3,6 @@ first failure. Segments of batches, validation and snapshots between them."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -20,7 +19,7 @@ from heterps.runtime.failure import patience_s
 from heterps.runtime.findings import Findings
 from heterps.runtime.metrics import counts_for, is_better, unpack_counts
 from heterps.runtime.prepare import Setup
-from heterps.runtime.progress import Progress, Status
+from heterps.runtime.progress import LEAST_AHEAD, Progress, Status
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
 from heterps.runtime.scaling import Estimate
 from heterps.runtime.snapshot import RECENT, RunSnapshot
@@ -30,8 +29,6 @@ from heterps.runtime.stop import Stop, StoppedError
 from heterps.runtime.stream import LOOK_EVERY_S, Stream, Stretch
 from heterps.runtime.warm_start import read_warm_start
 
-_AHEAD_S = 2.0  # how much work the workers know of
-_AHEAD_BATCHES = 8
 _EVENT_EVERY_S = 1.0
 _COMMIT_S = 60.0
 
@@ -296,7 +293,7 @@ class Generation:
                 end = known
                 self._coordinator.tell_all("more", {"end": end, "closed": True})
             more = self._known(self.progress.committed + 1, end)
-            if more > known and (more == end or more - known >= _AHEAD_BATCHES // 2):
+            if more > known and (more == end or more - known >= LEAST_AHEAD // 2):
                 known = more
                 self._coordinator.tell_all("more", {"end": known, "closed": known == end})
             self._coordinator.expect_progress(self._patience_s)
@@ -313,10 +310,7 @@ class Generation:
             self._notice("stopping with a snapshot in a moment; Ctrl-C again stops at once")
 
     def _known(self, reached: int, end: int) -> int:
-        pace = self.progress.batches_per_s
-        ahead = 0 if math.isnan(pace) else math.ceil(pace * _AHEAD_S)
-        least = _AHEAD_BATCHES + 2 * self._layout.staleness
-        return min(end, max(reached, 0) + max(least, ahead))
+        return min(end, reached + self.progress.batches_ahead)
 
     def _await_commit(self, end: int) -> None:
         """Until the tables have all that was sent to them."""

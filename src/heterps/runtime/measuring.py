@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,13 +18,12 @@ from heterps.runtime.coordinator import Coordinator
 from heterps.runtime.engines import MakeEngine, engines_of
 from heterps.runtime.prepare import Setup, check_device, prepare
 from heterps.runtime.profiling.trial import bare
-from heterps.runtime.progress import Progress
+from heterps.runtime.progress import LEAST_AHEAD, Progress
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.stop import StoppedError
 
 _EPOCHS = 1e6  # the data is used again and again
 _LEAST_BATCHES = 4  # after the first ones, which warm up
-_AHEAD_S, _AHEAD_BATCHES = 2.0, 8
 _TURNS = 2  # of those that may be the best
 _PATIENCE_S = 300.0  # until as many batches as that are done
 
@@ -73,7 +71,7 @@ class Measurer:
         coordinator = Coordinator(setup, folder, engine, progress.heard, stop=stop)
         try:
             coordinator.start()
-            self._measure(setup, coordinator, progress)
+            self._measure(coordinator, progress)
         except StoppedError:
             return None
         finally:
@@ -82,15 +80,15 @@ class Measurer:
             )  # nothing of the run is kept: there is no order to end in
         return _measurement(progress)
 
-    def _measure(self, setup: Setup, coordinator: Coordinator, progress: Progress) -> None:
+    def _measure(self, coordinator: Coordinator, progress: Progress) -> None:
         coordinator.begin_work()
-        known = _known(setup, progress)
+        known = progress.committed + 1 + progress.batches_ahead
         coordinator.tell_all("train", {"first": 0, "end": known, "closed": False})
         deadline = time.monotonic() + _PATIENCE_S + self._seconds
         while not self._has_enough(progress):
             coordinator.receive(0.1)
-            more = _known(setup, progress)
-            if more >= known + _AHEAD_BATCHES // 2:
+            more = progress.committed + 1 + progress.batches_ahead
+            if more >= known + LEAST_AHEAD // 2:
                 known = more
                 coordinator.tell_all("more", {"end": known, "closed": False})
             if time.monotonic() > deadline:
@@ -177,14 +175,6 @@ def _lasting(job: Job) -> Job:
     return bare(job).model_copy(
         update={"workload": job.workload.model_copy(update={"epochs": _EPOCHS})}
     )
-
-
-def _known(setup: Setup, progress: Progress) -> int:
-    """The batches that workers know of: some seconds' work, so that they never wait for more."""
-    pace = progress.batches_per_s
-    ahead = 0 if math.isnan(pace) else math.ceil(pace * _AHEAD_S)
-    least = _AHEAD_BATCHES + 2 * setup.layout.staleness
-    return max(progress.committed + 1, 0) + max(least, ahead)
 
 
 def _measurement(progress: Progress) -> Measurement:

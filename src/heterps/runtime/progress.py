@@ -20,6 +20,7 @@ from heterps.runtime.metrics import Counts, counts_for, unpack_counts
 from heterps.runtime.pace import Work
 
 _WARM_UP = 2  # batches that a worker does before it counts what they take
+LEAST_AHEAD, _AHEAD_S = 8, 2.0  # batches and seconds of work that workers know of
 # Progressive metrics are those of the samples that came last.
 _RECENT_SAMPLES = 200_000
 
@@ -177,6 +178,13 @@ class Progress:
         rate = self.mean_samples_per_s if math.isnan(self.samples_per_s) else self.samples_per_s
         size = self.layout.train.micro_batch_size * self.layout.train.micro_batches
         return rate / size
+
+    @property
+    def batches_ahead(self) -> int:
+        """That workers should know of: some seconds' work, so that they never wait for more."""
+        pace = self.batches_per_s
+        ahead = 0 if math.isnan(pace) else math.ceil(pace * _AHEAD_S)
+        return max(LEAST_AHEAD + 2 * self.layout.staleness, ahead)
 
     def take_losses(self) -> tuple[int, list[float]]:
         """The losses of batches since the last call, and which the first of them was."""
