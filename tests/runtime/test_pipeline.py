@@ -257,3 +257,20 @@ def test_where_sums_run_beside_the_work_the_next_batch_goes_on_until_one_arrives
     assert program.take() == Task(Do.COMMIT, 1)
     with pytest.raises(ValueError, match="no sum was due"):
         program.sum_arrived()
+
+
+def test_the_last_stage_adds_to_the_gradients_of_one_batch_only():
+    program = ReplicaProgram(
+        Routing(1, (1,)), 0, 0, lambda b: range(b, b + 1), end_batch=4, staleness=3, beside=True
+    )
+    for micro_batch in range(4):
+        program.input_arrived(micro_batch)
+    taken = list(iter(program.take, None))
+    assert taken[3:] == [
+        Task(Do.SUM, 0),
+        *(Task(do, 1) for do in (Do.FORWARD, Do.BACKWARD, Do.WEIGHTS)),
+    ]
+    assert program.why() == "staleness"
+    program.sum_arrived()
+    expected = [Task(Do.COMMIT, 0), Task(Do.SUM, 1), Task(Do.FORWARD, 2)]
+    assert [program.take() for _ in expected] == expected

@@ -126,7 +126,10 @@ class ReplicaQueue:
         return ROWS if at in self.arrived else INPUT
 
     def _may_start(self, micro_batch: int) -> bool:
-        return micro_batch // self._per_batch <= self.committed + 1 + self._staleness
+        batch = micro_batch // self._per_batch
+        if self._last and batch > self._summing + 1:
+            return False
+        return batch <= self.committed + 1 + self._staleness
 
     def _through(self, batch: int) -> bool:
         end = (batch + 1) * self._per_batch

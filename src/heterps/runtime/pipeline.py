@@ -81,8 +81,9 @@ class ReplicaProgram:
     over all replicas of the stage. ``batches`` maps a batch to its micro-batches.
 
     Where sums run ``beside`` the work, SUM begins that of a batch, and COMMIT follows once it has
-    arrived, with later batches at work in between as far as the staleness allows. It never comes
-    between a micro-batch's way forward and back in the last stage, where they follow each other.
+    arrived, with later batches at work in between as far as the staleness allows, one of them in
+    the last stage: that has no weights of its own for each. It never comes between a micro-batch's
+    way forward and back there, which follow each other.
 
     The smallest unfinished micro-batch can always go on, in every stage, whatever the credit: no
     replica prefers another one to it. So the pipeline cannot lock up.
@@ -196,7 +197,7 @@ class ReplicaProgram:
         if self._next is None:
             return "gradients"
         batch, micro_batch = self._next
-        if batch >= self.opened:
+        if not self._may_start(batch):
             return "staleness"
         if len(self._in_flight) >= self._credit:
             return "credit"
@@ -230,7 +231,11 @@ class ReplicaProgram:
         if len(self._weights) >= 2 * self._credit:  # each keeps what its layers got and gave
             return False
         batch, micro_batch = self._next
-        return micro_batch in self._inputs and batch < self.opened
+        return micro_batch in self._inputs and self._may_start(batch)
+
+    def _may_start(self, batch: int) -> bool:
+        """The last stage has one set of gradients beside those that are summed."""
+        return batch < self.opened and not (self._last and batch > self._summing + 1)
 
     def _check(self, micro_batch: int, known: set[int]) -> None:
         here = self._routing.replica(self._stage, micro_batch) == self._replica
