@@ -169,6 +169,21 @@ def test_a_commit_in_two_steps_keeps_the_gradients_of_the_batch_after_it():
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("stale", [False, True])
+def test_frozen_weights_stay_as_they_are(stale):
+    chain = Chain([("fc", nn.Linear(2, 2)), ("out", nn.Linear(2, 1)), ("loss", LogLoss())])
+    chain.fc.requires_grad_(False)
+    update = SummedUpdate(chain, Alone(), lambda weights: torch.optim.AdamW(weights, lr=0.1))
+    stage = Stage(chain, 0, update, stale=stale)
+    before = {name: weight.clone() for name, weight in chain.state_dict().items()}
+    through(stage, 0, {"x": torch.tensor([[1.0, -2.0]]), "label": torch.tensor([1.0])})
+    stage.commit(0)
+    changed = [
+        name for name, weight in chain.state_dict().items() if not weight.equal(before[name])
+    ]
+    assert changed == ["out.weight", "out.bias"]
+
+
 def through(stage, number, batch):
     stage.forward(MicroBatch(number, number, 1.0), batch, {})
     stage.backward(number, {})

@@ -44,6 +44,11 @@ class Chain(nn.Module):
         """The layers that ask for rows."""
         return {name: layer for name, layer in self.layers if isinstance(layer, RowLayer)}
 
+    @property
+    def trained(self) -> dict[str, nn.Parameter]:
+        """Its weights by name, but for frozen ones, whose ``requires_grad`` is off."""
+        return {name: each for name, each in self.named_parameters() if each.requires_grad}
+
     def slice(self, first: int, last: int) -> Chain:
         """Layers ``first`` to ``last``, both included: one stage. It shares their weights."""
         if not 0 <= first <= last < len(self.layers):

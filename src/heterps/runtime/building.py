@@ -119,7 +119,7 @@ def build_replica(
         before=own.before,
         after=own.after,
         seed=job.seed,
-        # The last stage goes backward at once: it has never two batches under way.
+        # The last stage goes backward at once: it never has gradients of two batches to add to.
         stale=layout.staleness > 0 and own.after is not None,
     )
     tables = {name: client.table(name) for name in chain.tables}
@@ -144,7 +144,7 @@ def build_replica(
 
 
 def _exchanged_bytes(job: Job, chain: Chain, replicas: int) -> float:
-    weights = sum(weight.nbytes for weight in chain.parameters())
+    weights = sum(weight.nbytes for weight in chain.trained.values())
     return exchanged_bytes(weights, replicas, by_servers=job.dense_sync == "server")
 
 

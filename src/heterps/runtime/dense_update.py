@@ -98,7 +98,7 @@ class SummedUpdate(DenseUpdate):
         self._factor = factor
         self._count = count
         self._buffers = [b for b in chain.buffers() if b.is_floating_point()] if count > 1 else []
-        weights = list(chain.parameters())
+        weights = list(chain.trained.values())
         self.optimizer = make_optimizer(weights) if weights else None
         self._lr = [g["lr"] for g in self.optimizer.param_groups] if self.optimizer else []
 
@@ -193,7 +193,7 @@ class ServerUpdate(DenseUpdate):
         if self._had_any:
             if self._clip is not None:
                 clip_layers(self._chain, self._clip)
-            for name, weight in self._chain.named_parameters():
+            for name, weight in self._chain.trained.items():
                 assert weight.grad is not None
                 gradient = weight.grad.detach().to("cpu", torch.float32).contiguous().numpy()
                 self._weights[name].push(gradient, self._lr * self._factor(batch))

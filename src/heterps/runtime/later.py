@@ -8,14 +8,29 @@ for the gradients of inputs, hands those on, and makes the products for weights 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+
+_CHANGED = (
+    "what a linear layer was given has been changed in place since, before the gradients of its "
+    "weights were made; give the layer a copy (.clone()) of it"
+)
+
+
+class _Due(NamedTuple):
+    """One product that is left to make."""
+
+    weight: Tensor
+    bias: Tensor | None
+    inputs: Tensor
+    gradient: Tensor
+    versions: tuple[int, int]  # of the two before
 
 
 class LaterGradients:
@@ -27,13 +42,17 @@ class LaterGradients:
         plain = [each for each in model.modules() if type(each) is nn.Linear]
         layers = [layer for layer in plain if "forward" not in layer.__dict__]
         self._forwards = [(layer.__dict__, partial(self._forward, layer)) for layer in layers]
-        self._due: dict[int, list[tuple[Tensor, Tensor | None, Tensor, Tensor]]] = {}
+        self._state = [*model.parameters(), *model.buffers()]
+        self._places: set[int] = set()
+        self._due: dict[int, list[_Due]] = {}
+        self._sums: dict[Tensor, Tensor] = {}
         self._waits: int | None = None
 
     @contextmanager
     def taken_over(self) -> Iterator[None]:
         """Of what goes forward inside of this. The layers are changed rather than what torch calls
         for them: that would be asked about every operation of the model, some 10 µs each."""
+        self._places = {_place(each) for each in self._state}
         for names, forward in self._forwards:
             names["forward"] = forward
         try:
@@ -42,12 +61,13 @@ class LaterGradients:
             for names, _ in self._forwards:
                 del names["forward"]
 
-    def _forward(self, layer: nn.Linear, inputs: Tensor) -> Tensor:
+    def _forward(self, layer: nn.Linear, /, input: Tensor) -> Tensor:
         weight, bias = layer.weight, layer.bias
-        if not _can_wait(inputs, weight, bias):
-            return linear(inputs, weight, bias)
+        # What the model keeps may be changed before the gradients are made, by a step or by itself.
+        if not _can_wait(input, weight, bias) or _place(input) in self._places:
+            return linear(input, weight, bias)
         apply: Callable[..., Tensor] = _Linear.apply
-        return apply(inputs, weight, bias, self)
+        return apply(input, weight, bias, self)
 
     @contextmanager
     def waiting(self, number: int) -> Iterator[None]:
@@ -59,19 +79,46 @@ class LaterGradients:
             self._waits = None
 
     def work_out(self, number: int) -> None:
-        """All that are due for a micro-batch, into the ``grad`` of the weights, in the order of
-        backward."""
-        for weight, bias, inputs, gradient in self._due.pop(number, ()):
-            _add(weight, gradient.t().mm(inputs))
-            if bias is not None:
-                _add(bias, gradient.sum(0))
+        """All that are due for a micro-batch, in the order of backward; ``settle`` follows."""
+        with torch.no_grad():
+            for due in self._due.pop(number, ()):
+                if due.versions != _versions(due.inputs, due.gradient):
+                    raise RuntimeError(_CHANGED)
+                self._add(due.weight, due.gradient.t().mm(due.inputs))
+                if due.bias is not None:
+                    self._add(due.bias, due.gradient.sum(0))
+
+    def settle(self, weights: Iterable[Tensor]) -> None:
+        """Adds what was worked out to the ``grad`` of these, when all of a batch is there: a weight
+        that is used elsewhere as well has a part in it already, and in which order parts are added
+        must not depend on who waited when."""
+        for weight in weights:
+            made = self._sums.pop(weight, None)
+            if made is not None and weight.grad is not None:
+                weight.grad += made
+            elif made is not None:
+                weight.grad = made
 
     def take(self, weight: Tensor, bias: Tensor | None, inputs: Tensor, gradient: Tensor) -> bool:
         """Whether it is worked out later."""
         if self._waits is None:
             return False
-        self._due.setdefault(self._waits, []).append((weight, bias, inputs, gradient))
+        due = _Due(weight, bias, inputs, gradient, _versions(inputs, gradient))
+        self._due.setdefault(self._waits, []).append(due)
         return True
+
+    def _add(self, weight: Tensor, gradient: Tensor) -> None:
+        before = self._sums.setdefault(weight, gradient)
+        if before is not gradient:
+            before += gradient
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _versions(inputs: Tensor, gradient: Tensor) -> tuple[int, int]:
+    return inputs._version, gradient._version
 
 
 def _can_wait(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -104,21 +151,20 @@ class _Linear(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(inputs, weight)
         ctx.weight, ctx.bias, ctx.later = weight, bias, later
-        return linear(inputs, weight, bias)
+        made = linear(inputs, weight, bias)
+        # Of more than two dimensions it is a view, which the next layer may not change in place.
+        return torch.ops.aten._unsafe_view(made, made.shape) if made._is_view() else made
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
         onward = gradient.matmul(weight) if ctx.needs_input_grad[0] else None
-        flat = gradient.reshape(-1, gradient.shape[-1])
-        rows = inputs.reshape(-1, inputs.shape[-1])
-        if ctx.later.take(ctx.weight, ctx.bias, rows, flat):
+        flat, rows = _flat(gradient), _flat(inputs)
+        if ctx.later.take(ctx.weight, ctx.bias, rows.detach(), flat):
             return onward, None, None, None
         return onward, flat.t().mm(rows), None if ctx.bias is None else flat.sum(0), None
 
 
-def _add(weight: Tensor, gradient: Tensor) -> None:
-    if weight.grad is None:
-        weight.grad = gradient
-    else:
-        weight.grad += gradient
+def _flat(tensor: Tensor) -> Tensor:
+    """As a matrix."""
+    return tensor.flatten(0, -2) if tensor.dim() > 1 else tensor[None]

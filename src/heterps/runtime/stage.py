@@ -5,7 +5,7 @@ No processes and no sockets here: what arrives comes in as tensors, what goes on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,6 +168,7 @@ class Stage:
 
     def collect(self, batch: int) -> list[Tensor]:
         """The gradients of a batch here, where the update will look for them."""
+        self._later.settle(self._weights.of(batch))
         return self._weights.collect(batch)
 
     def step(self, batch: int) -> None:
@@ -202,6 +203,7 @@ class _Weights:
 
     def __init__(self, chain: Chain, stale: bool) -> None:
         self._chain = chain
+        self._trained = chain.trained
         self._stale = stale
         self._copies: dict[int, dict[str, Tensor]] = {}
 
@@ -212,15 +214,19 @@ class _Weights:
         if batch not in self._copies:
             self._copies[batch] = {
                 name: weight.detach().clone().requires_grad_()
-                for name, weight in self._chain.named_parameters()
+                for name, weight in self._trained.items()
             }
         return dict(functional_call(self._chain, self._copies[batch], arguments))
+
+    def of(self, batch: int) -> Iterable[Tensor]:
+        """Those that the gradients of a batch are at."""
+        return (self._copies.get(batch, {}) if self._stale else self._trained).values()
 
     def collect(self, batch: int) -> list[Tensor]:
         """The gradients of a batch, in the place where the optimizer looks for them."""
         copies = self._copies.pop(batch, {})
         collected = []
-        for name, weight in self._chain.named_parameters():
+        for name, weight in self._trained.items():
             if self._stale:
                 weight.grad = _gradient_of(copies[name]) if copies else None
             if weight.grad is None:
@@ -231,7 +237,7 @@ class _Weights:
     def swap_gradients(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Puts these where the optimizer looks for them, and gives what was there."""
         before = []
-        for weight, gradient in zip(self._chain.parameters(), gradients, strict=True):
+        for weight, gradient in zip(self._trained.values(), gradients, strict=True):
             before.append(weight.grad)
             weight.grad = gradient
         return before

@@ -228,6 +228,6 @@ def _stages(
                 layers, first, SummedUpdate(layers, _NoSum(), make_optimizer),
                 before=crossing[stage - 1] if stage else None,
                 after=crossing[stage] if stage < len(cuts) else None,
-                seed=seed, stale=stale,
+                seed=seed, stale=stale and stage < len(cuts),
             )  # fmt: skip
     return stages

@@ -30,7 +30,7 @@ def reference_loop(
     A micro-batch's mean loss counts by its share of the batch's samples. All parameters change
     once a batch, after its last micro-batch. In float64 if chain, tables and data are.
     """
-    weights = list(chain.parameters())
+    weights = list(chain.trained.values())
     optimizer = make_optimizer(weights) if weights else None
     source = LocalRows(tables)
     number, losses = first_micro_batch, []

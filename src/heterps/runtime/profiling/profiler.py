@@ -241,7 +241,7 @@ class _Profiling:
         """Of an emulated link."""
         if entry.link_mbps is None and entry.link_ms is None:
             return None
-        weights = sum(weight.nbytes for weight in self._setup.chain.parameters())
+        weights = sum(weight.nbytes for weight in self._setup.chain.trained.values())
         by_servers = self._job.dense_sync == "server"
         moved = exchanged_bytes(weights, units, by_servers=by_servers)
         return link_s(entry, moved) + ((entry.link_ms or 0.0) / 1e3 if moved else 0.0)
