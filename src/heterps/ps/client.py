@@ -33,7 +33,7 @@ from heterps.wire.frames import Buffer
 from heterps.wire.keys import read_key
 
 _LONG_S = 24 * 3600.0
-_IN_FLIGHT = 256
+_IN_FLIGHT = 256  # of what is answered at once; far fewer than the calls a server remembers
 
 
 class Saved(NamedTuple):
@@ -236,19 +236,20 @@ class Client:
         pool: Any = None,
         timeout_s: float | None = None,
     ) -> None:
-        """Sends a call; ``done`` is called once, in the thread of the links."""
+        """Sends a call; ``done`` is called once, in the thread of the links. Waits while too many
+        are under way, but not with a pull for a batch, which is for its sender to bound: such
+        pulls wait for changes, so changes must not wait for them."""
         wait = self.timeout_s if timeout_s is None else timeout_s
         retries = 0 if verb in PATIENT else self._retries
-        room = self._room[shard]
-        call = Call(
-            verb, fields, list(buffers), time.monotonic() + wait, retries, _making(room, done)
-        )
+        for_batch = verb == "pull" and fields.get("batch") is not None
+        room = None if for_batch else self._room[shard]
+        done = done if room is None else _making(room, done)
+        call = Call(verb, fields, list(buffers), time.monotonic() + wait, retries, done)
         call.out, call.pool = out, pool
         # A pull that waits for a batch is not late, whatever the deadline of one attempt.
-        waits = verb in PATIENT or (verb == "pull" and fields.get("batch") is not None)
-        call.attempt_s = None if waits else wait / (retries + 1)
+        call.attempt_s = None if verb in PATIENT or for_batch else wait / (retries + 1)
         try:
-            if not room.acquire(timeout=max(0.0, wait)):
+            if room is not None and not room.acquire(timeout=max(0.0, wait)):
                 raise ServerError(f"{self.link(shard).where}: too many calls are under way")
             # Numbered once there is room: servers remember the latest calls by their numbers.
             call.number = next(self._numbers)

@@ -3,12 +3,15 @@ that go back."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +32,7 @@ Pull = Callable[[str, Tensor], Future[Any]]  # of a layer's distinct ids
 
 _PATIENCE_S = 24 * 3600.0  # whoever dies is the coordinator's business
 _MAX_UNDER_WAY = 64
+_MAX_AHEAD = 256  # a batch's answers go out together: no more than the wire's queues hold
 
 
 class Announced(NamedTuple):
@@ -88,6 +92,66 @@ class Lookup:
             self.done()
 
 
+class Ahead:
+    """Pulls for batches, which servers answer once earlier batches have committed. Whoever asks may
+    have the gradients of those yet to make, so asking never blocks: ``limit`` pulls of a batch and
+    those before it are under way, and the rest follow as they are answered. No pull is kept back
+    for one of a later batch, so the batch that is next always gets its rows. For several threads.
+    """
+
+    def __init__(self, limit: int = _MAX_AHEAD) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._under_way: Counter[int] = Counter()
+        self._kept: list[tuple[int, int, Callable[[], Future[Any]], Future[Any]]] = []
+        self._order = itertools.count()
+
+    def begin(self, batch: int, pull: Callable[[], Future[Any]]) -> Future[Any]:
+        """What ``pull`` comes to, which is called now or later, in any thread."""
+        given: Future[Any] = Future()
+        with self._lock:
+            heapq.heappush(self._kept, (batch, next(self._order), pull, given))
+        self._send()
+        return given
+
+    def _send(self) -> None:
+        while (found := self._next()) is not None:
+            batch, _, pull, given = found
+            try:
+                pulled = pull()
+            except Exception as error:  # noqa: BLE001 - it reaches whoever waits
+                self._end(batch)
+                given.set_exception(error)
+                continue
+            pulled.add_done_callback(partial(self._answered, batch, given))
+
+    def _next(self) -> tuple[int, int, Callable[[], Future[Any]], Future[Any]] | None:
+        """The earliest that is kept, if there is room for it."""
+        with self._lock:
+            if not self._kept:
+                return None
+            first = self._kept[0][0]
+            if sum(n for batch, n in self._under_way.items() if batch <= first) >= self._limit:
+                return None
+            self._under_way[first] += 1
+            return heapq.heappop(self._kept)
+
+    def _answered(self, batch: int, given: Future[Any], pulled: Future[Any]) -> None:
+        self._end(batch)
+        self._send()
+        error = pulled.exception()
+        if error is None:
+            given.set_result(pulled.result())
+        else:
+            given.set_exception(error)
+
+    def _end(self, batch: int) -> None:
+        with self._lock:
+            self._under_way[batch] -= 1
+            if not self._under_way[batch]:
+                del self._under_way[batch]
+
+
 class Lookups:
     """The tables that a stage uses. A pull for a batch is answered once the batches that it has to
     see have committed: it can be sent long before. ``announced`` tells of the batches of a table,
@@ -109,6 +173,7 @@ class Lookups:
         self._announced = announced
         self._like = like
         self._clip = clip
+        self._ahead = Ahead()
         self._giving: deque[Future[bool]] = deque()
         self.pushes = Spans()  # in which gradients were under way
 
@@ -119,12 +184,14 @@ class Lookups:
         lookup = Lookup(done, self._like, context.training)
 
         def pull(layer: str, ids: Tensor) -> Future[Any]:
-            table = self._tables[self._chain.row_layers[layer].table]
-            if batch is not None and table.spec.memory_bytes is not None:
+            table, asked = self._tables[self._chain.row_layers[layer].table], ids.numpy()
+            ask = partial(table.pull_async, asked, batch, timeout_s=_PATIENCE_S, distinct=True)
+            if batch is None:
+                return ask()
+            if table.spec.memory_bytes is not None:
                 # Rows on disk come back while the batches before are still under way.
-                table.prefetch_async(ids.numpy())
-            asked = ids.numpy()
-            return table.pull_async(asked, batch, timeout_s=_PATIENCE_S, distinct=True)
+                table.prefetch_async(asked)
+            return self._ahead.begin(batch, ask)
 
         lookup.start(self._chain.ids(arrived, context), pull)
         return lookup
