@@ -79,6 +79,24 @@ def test_bags_and_single_values_mix_in_the_order_of_the_slots(pooling):
     torch.testing.assert_close(made["x"], torch.stack([first, torch.cat([WEIGHT[4], WEIGHT[8]])]))
 
 
+def test_each_slot_may_have_a_pooling_of_its_own():
+    (ids, ends), (others, other_ends) = bags([1, 2], [4]), bags([5, 6], [])
+    batch = {"a": ids, "a.offsets": ends, "b": others, "b.offsets": other_ends}
+    made, grad = run(SparseEmbedding(["a", "b"], 4, pooling={"b": "mean", "c": "mean"}), batch)
+    tables = [
+        nn.EmbeddingBag.from_pretrained(
+            WEIGHT.clone(), freeze=False, mode=mode, include_last_offset=True
+        )
+        for mode in ("sum", "mean")
+    ]
+    expected = torch.cat([tables[0](ids, ends), tables[1](others, other_ends)], dim=1)
+    weighted(expected).backward()
+    torch.testing.assert_close(made["x"], expected)
+    torch.testing.assert_close(grad, tables[0].weight.grad + tables[1].weight.grad)
+    with pytest.raises(UnknownNameError, match="pooling"):
+        SparseEmbedding(["a", "b"], 4, pooling={"b": "none"})
+
+
 slots = st.lists(  # None: single-valued
     st.sampled_from([None, "bags"]), min_size=1, max_size=3
 )

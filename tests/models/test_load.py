@@ -58,6 +58,22 @@ class TestZoo:
         chain = load_model({"zoo": "ctrdnn", "args": {"dense": 0}}, defaults=defaults)
         assert chain.get_parameter("fc1.weight").shape == (512, 32)
 
+    def test_what_the_job_says_elsewhere_has_to_be_known(self, write):
+        said = {"pooling": ("data.sparse[1].pooling", {"b": "mean"})}
+        chain = load_model({"zoo": "ctrdnn"}, defaults={"slots": ["a", "b"]}, said=said)
+        assert chain.row_layers["embedding"].means == (False, True)
+        with pytest.raises(InputError, match=r"data\.sparse\[1\]\.pooling: .*leave this out"):
+            load_model({"file": "my.py"}, write(GOOD), defaults={"slots": ["a"]}, said=said)
+
+    @pytest.mark.parametrize(("name", "pooling"), [("matchnet", "mean"), ("nce", "mean")])
+    def test_a_history_is_pooled_as_the_job_says(self, name, pooling):
+        for said in (None, {"history": "sum"}):
+            chain = load_model({"zoo": name, "args": {"pooling": said}})
+            if name == "nce":
+                assert chain.row_layers["embedding"].means == (said is None,)
+            else:
+                assert chain.history_pool.mode == ("sum" if said else pooling)
+
     def test_the_seed_decides_on_the_first_weights_and_nothing_else_does(self):
         def weight(seed):
             torch.rand(1)

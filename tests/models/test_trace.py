@@ -200,6 +200,16 @@ class TestRefusals:
         with pytest.raises(ModelError, match="depends on weights or rows"):
             trace(Chain([("loss", LogLoss())]), {"x": torch.rand(3, 1), "label": torch.zeros(3)})
 
+    def test_predictions_of_a_known_task_that_are_no_list(self):
+        class Wide(LogLoss):
+            def forward(self, batch, context):
+                made = super().forward(batch, context)
+                return {**made, "prediction": made["prediction"][:, None]}
+
+        chain = Chain([("out", nn.Linear(3, 1)), ("loss", Wide())])
+        with pytest.raises(ModelError, match=r"layer 'loss'.*\[samples\], got \[4, 1\].*squeeze"):
+            trace(chain, {"x": torch.ones(4, 3), "label": torch.ones(4)})
+
     def test_a_layer_that_fails_is_named_in_one_line(self):
         chain = Chain([("fc", nn.Linear(9, 1)), ("loss", LogLoss())])
         with pytest.raises(

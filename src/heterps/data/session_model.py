@@ -36,7 +36,7 @@ class SessionModel:
     next_item: bool = False
 
     def section(self) -> dict[str, object]:
-        past = {"name": "history", "multi": True, "pooling": "mean", "space": "item"}
+        past = {"name": "history", "multi": True, "space": "item"}
         return {"label": "label", "sparse": ["user", past, "item"]}
 
     def block(self, number: int) -> Samples:

@@ -43,14 +43,14 @@ class SparseSlot(Record):
 
     Equal values of slots with the same ``space`` have the same id, as in a history of items and an
     item; a slot has a space of its own if none is named. With ``hash: false`` the whole numbers of
-    the column are the ids.
+    the column are the ids. ``pooling`` is for the model, which has its own if none is named.
     """
 
     name: Text
     multi: Flag = False
     space: Text | None = None
     hash: Flag = True
-    pooling: Annotated[Literal["sum", "mean", "none"], one_of("sum", "mean", "none")] = "sum"
+    pooling: Annotated[Literal["sum", "mean"], one_of("sum", "mean")] | None = None
 
 
 # Parts of the names of options that hold secrets, which would end up in the run folder.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -14,14 +14,16 @@ from heterps.models.context import Context
 from heterps.models.layers import RowLayer
 from heterps.models.rows import Rows, expanded, summed
 
+Pooled = Literal["sum", "mean"]
 Pooling = Literal["sum", "mean", "none"]
 
 
 class SparseEmbedding(RowLayer):
     """The rows of one or many slots, side by side in the order of ``slots``: [n, slots × dim].
 
-    A slot with several values a sample is pooled; one without any gives zeros. With ``pooling``
-    "none" nothing is: single-valued slots give [n, slots, dim], and one slot with several values
+    A slot with several values a sample is pooled; one without any gives zeros. ``pooling`` is for
+    all slots, or "sum" and "mean" by slot, "sum" where none is named. With "none" nothing is
+    pooled: single-valued slots give [n, slots, dim], and one slot with several values
     [values, dim] with ``<output>.offsets``.
     """
 
@@ -32,18 +34,17 @@ class SparseEmbedding(RowLayer):
         slots: Sequence[str],
         dim: int,
         table: str = "default",
-        pooling: Pooling = "sum",
+        pooling: Pooling | Mapping[str, Pooled] = "sum",
         output: str = MAIN,
     ) -> None:
         super().__init__(table, dim)
         if isinstance(slots, str) or not slots:
             raise InputError("slots", f"expected a list of one or more names, got {slots!r}")
-        if pooling not in get_args(Pooling):
-            raise UnknownNameError("pooling", "pooling", str(pooling), get_args(Pooling))
         if output in slots:
             raise InputError("output", f"'{output}' is a slot, whose ids would be lost")
         self.slots = tuple(slots)
-        self.pooling = pooling
+        self.pools = pooling != "none"
+        self.means = tuple(_is_mean(pooling, slot) for slot in slots)
         self.output = output
 
     def ids(self, batch: Batch, context: Context) -> Tensor:
@@ -57,20 +58,31 @@ class SparseEmbedding(RowLayer):
         if self._has_bags(batch):
             return self._pooled(batch, rows, context)
         expanded = expand(rows).view(len(batch[self.slots[0]]), len(self.slots), self.dim)
-        return {self.output: expanded if self.pooling == "none" else expanded.flatten(1)}
+        return {self.output: expanded.flatten(1) if self.pools else expanded}
 
     def _pooled(self, batch: Batch, rows: Rows, context: Context) -> Batch:
-        if self.pooling == "none":
+        if not self.pools:
             if len(self.slots) > 1:
                 problem = "slots with several values a sample need a layer each to stay unpooled"
                 raise ModelError(f"layer '{context.layer}'", problem)
             offsets = batch[offsets_name(self.slots[0])]
             return {self.output: expand(rows), offsets_name(self.output): offsets}
         offsets = self._offsets(batch, context)
-        pooled = expand(rows, offsets, self.pooling == "mean")
         samples = (len(offsets) - 1) // len(self.slots)
+        pooled = expand(rows, offsets, self._shares(offsets, samples))
         by_sample = pooled.view(len(self.slots), samples, self.dim).transpose(0, 1)
         return {self.output: by_sample.reshape(samples, len(self.slots) * self.dim)}
+
+    def _shares(self, offsets: Tensor, samples: int) -> Tensor | None:
+        """What a row of each bag counts, if not all count wholly."""
+        if not any(self.means):
+            return None
+        shares = 1 / offsets.diff().clamp(min=1)
+        by_slot = shares.view(len(self.slots), samples)
+        for number, mean in enumerate(self.means):
+            if not mean:
+                by_slot[number] = 1
+        return shares
 
     def _has_bags(self, batch: Batch) -> bool:
         return any(offsets_name(slot) in batch for slot in self.slots)
@@ -90,15 +102,26 @@ class SparseEmbedding(RowLayer):
         return torch.cat([*parts, parts[0].new_tensor([base])])
 
 
+def _is_mean(pooling: Pooling | Mapping[str, Pooled], slot: str) -> bool:
+    """Raises UnknownNameError."""
+    by_slot = isinstance(pooling, Mapping)
+    own = pooling.get(slot, "sum") if isinstance(pooling, Mapping) else pooling
+    known = get_args(Pooled if by_slot else Pooling)
+    if own not in known:
+        raise UnknownNameError("pooling", "pooling", str(own), known)
+    return own == "mean"
+
+
 def _ones(ids: Tensor) -> Tensor:
     """Offsets of bags that hold one id each."""
     return torch.arange(len(ids) + 1, device=ids.device)
 
 
-def expand(rows: Rows, offsets: Tensor | None = None, mean: bool = False) -> Tensor:
-    """A row for each id asked for; with ``offsets`` the sum or mean over each bag of them."""
+def expand(rows: Rows, offsets: Tensor | None = None, shares: Tensor | None = None) -> Tensor:
+    """A row for each id asked for; with ``offsets`` the sum over each bag of them, times its share
+    if there are any."""
     apply: Any = _Expand.apply
-    expanded: Tensor = apply(rows.values, rows.inverse, offsets, mean)
+    expanded: Tensor = apply(rows.values, rows.inverse, offsets, shares)
     return expanded
 
 
@@ -108,24 +131,23 @@ class _Expand(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, values: Tensor, inverse: Tensor, offsets: Tensor | None, mean: bool
+        ctx: Any, values: Tensor, inverse: Tensor, offsets: Tensor | None, shares: Tensor | None
     ) -> Tensor:
-        ctx.save_for_backward(inverse, offsets)
-        ctx.distinct, ctx.mean = len(values), mean
+        shares = None if shares is None else shares.to(values.dtype)[:, None]
+        ctx.save_for_backward(inverse, offsets, shares)
+        ctx.distinct = len(values)
         if offsets is None:
             return expanded(values, inverse)
-        mode = "mean" if mean else "sum"
-        return nn.functional.embedding_bag(
-            inverse, values, offsets, mode=mode, include_last_offset=True
+        pooled = nn.functional.embedding_bag(
+            inverse, values, offsets, mode="sum", include_last_offset=True
         )
+        return pooled if shares is None else pooled.mul_(shares)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         (grad,) = grads
-        inverse, offsets = ctx.saved_tensors
+        inverse, offsets, shares = ctx.saved_tensors
         if offsets is not None:
-            counts = offsets.diff()
-            if ctx.mean:
-                grad = grad / counts.clamp(min=1)[:, None]
-            grad = grad.repeat_interleave(counts, dim=0, output_size=len(inverse))
+            grad = grad if shares is None else grad * shares
+            grad = grad.repeat_interleave(offsets.diff(), dim=0, output_size=len(inverse))
         return summed(inverse, grad, ctx.distinct), None, None, None

@@ -147,6 +147,9 @@ class Cosine(Layer):
         return {MAIN: self.scale * alike[:, None]}
 
 
+TASKS = ("binary", "sampled")  # what predictions may mean, as an attribute of the last layer says
+
+
 class LogLoss(Layer):
     """Logistic loss of the logits ``x``, labels being 0 or 1; predictions are probabilities, and
     made in training too, so that one can tell how well samples were told before they were learnt.

@@ -25,16 +25,23 @@ def load_model(
     folder: Path | None = None,
     seed: int = 0,
     defaults: Mapping[str, Any] | None = None,
+    said: Mapping[str, tuple[str, Any]] | None = None,
 ) -> Chain:
     """The chain of ``{zoo: name, args: {}}`` or ``{file: my.py, function: build, args: {}}``.
 
     ``file`` is relative to ``folder``. ``defaults`` are arguments that are passed on to a function
-    that knows them and is not given them, such as the slots of the job's data. The first weights
-    depend on ``seed`` alone. Raises InputError with the field, or the file and line, at fault.
+    that knows them and is not given them, such as the slots of the job's data; ``said`` are those
+    that it has to know, as a field of the job says them: (field, value). The first weights depend
+    on ``seed`` alone. Raises InputError with the field, or the file and line, at fault.
     """
     _check(document)
     function, where = _function(document, folder or Path())
-    args = _arguments(function, document.get("args") or {}, defaults or {}, where)
+    known = {**(defaults or {}), **{name: value for name, (_, value) in (said or {}).items()}}
+    args = _arguments(function, document.get("args") or {}, known, where)
+    for name, (field, _) in (said or {}).items():
+        if name not in args:
+            problem = f"{where} takes no argument '{name}': leave this out, its layers say it"
+            raise InputError(field, problem)
     try:
         with seeded(Context(seed, layer="weights").key()):
             chain = function(**args)

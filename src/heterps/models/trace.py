@@ -11,6 +11,7 @@ from heterps.errors import InputError, ModelError
 from heterps.models.batch import LOSS, PREDICTION, Batch, samples_of
 from heterps.models.chain import Chain
 from heterps.models.kinds import has_batch_statistics, kind_of
+from heterps.models.layers import TASKS
 from heterps.models.recording import Step, record
 
 
@@ -130,6 +131,12 @@ def _check_end(chain: Chain, training: Step, prediction: Step, samples: int) -> 
     if predicted is None or len(predicted) != samples:
         problem = "the last layer has to make 'prediction', one a sample, when it is not training"
         raise ModelError(layer, problem)
+    task = getattr(chain.layers[-1][1], "task", None)
+    for made in (predicted, training.made.get(PREDICTION)) if task in TASKS else ():
+        if made is not None and made.dim() != 1:
+            shape = list(made.shape)
+            problem = f"'prediction' of the task '{task}' has to be [samples], got {shape}"
+            raise ModelError(layer, f"{problem}; perhaps .squeeze(1)")
 
 
 def _warnings(chain: Chain) -> tuple[str, ...]:

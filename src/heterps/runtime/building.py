@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from heterps.data.lane_plan import LanePlan
+from heterps.job.data import DataSpec
 from heterps.job.spec import DEFAULT_TABLE, Job
 from heterps.job.training import ScheduleSpec, TableEntry
 from heterps.models.chain import Chain
@@ -44,8 +45,15 @@ def build_model(job: Job) -> Chain:
     assert job.model is not None
     assert job.data is not None
     known = {"slots": [slot.name for slot in job.data.sparse], "dense": len(job.data.dense)}
-    chain = load_model(job.model, Path(job.folder), job.seed, known)
+    chain = load_model(job.model, Path(job.folder), job.seed, known, _said(job.data))
     return chain.to(DTYPES[job.dtype])
+
+
+def _said(data: DataSpec) -> dict[str, tuple[str, Any]]:
+    """Of the model, by the section of its data."""
+    named = {slot.name: slot.pooling for slot in data.sparse if slot.pooling is not None}
+    at = next((n for n, slot in enumerate(data.sparse) if slot.pooling is not None), 0)
+    return {"pooling": (f"data.sparse[{at}].pooling", named)} if named else {}
 
 
 def make_group(

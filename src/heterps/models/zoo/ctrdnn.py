@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import nn
 
 from heterps.models.chain import Chain
-from heterps.models.embedding import SparseEmbedding
+from heterps.models.embedding import Pooled, SparseEmbedding
 from heterps.models.layers import Concat, Dropout, LogLoss
 
 SLOTS = tuple(f"C{number}" for number in range(1, 27))
@@ -24,10 +24,11 @@ def build(
     norm: bool = True,
     dropout: float = 0.0,
     table: str = "default",
+    pooling: Pooled | Mapping[str, Pooled] = "sum",
 ) -> Chain:
     """``dense`` is the number of dense columns."""
     layers: list[tuple[str, nn.Module]] = [
-        ("embedding", SparseEmbedding(slots, dim, table)),
+        ("embedding", SparseEmbedding(slots, dim, table, pooling)),
         ("concat", Concat(["x", "dense"] if dense else ["x"])),
     ]
     width = len(slots) * dim + dense

@@ -6,12 +6,12 @@ table with it, as the past items are items too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import nn
 
 from heterps.models.chain import Chain
-from heterps.models.embedding import SparseEmbedding
+from heterps.models.embedding import Pooled, SparseEmbedding
 from heterps.models.layers import Apply, Concat, Cosine, LogLoss, Pool
 
 USER, HISTORY, ITEM = "user_tower", "history_rows", "item_tower"
@@ -25,18 +25,21 @@ def build(
     dim: int = 16,
     hidden: Sequence[int] = (128, 64),
     table: str = "default",
+    pooling: Mapping[str, Pooled] | None = None,
 ) -> Chain:
-    """``dense`` columns belong to the user; the last of ``hidden`` is the width of the match."""
+    """``dense`` columns belong to the user; the last of ``hidden`` is the width of the match.
+    ``pooling`` is by slot; the history's is "mean" if none is named."""
+    own = pooling or {}
     user_width = (len(user) + 1) * dim + dense
     joined = [USER, HISTORY, *(["dense"] if dense else [])]
     return Chain(
         [
-            ("user_embedding", SparseEmbedding(user, dim, table, output=USER)),
+            ("user_embedding", SparseEmbedding(user, dim, table, own, USER)),
             ("history_embedding", SparseEmbedding([history], dim, table, "none", HISTORY)),
-            ("history_pool", Pool(HISTORY, "mean")),
+            ("history_pool", Pool(HISTORY, own.get(history, "mean"))),
             ("user_concat", Concat(joined, USER)),
             *_tower("user", USER, user_width, hidden),
-            ("item_embedding", SparseEmbedding(item, dim, table, output=ITEM)),
+            ("item_embedding", SparseEmbedding(item, dim, table, own, ITEM)),
             *_tower("item", ITEM, len(item) * dim, hidden),
             ("cosine", Cosine(USER, ITEM)),
             ("calibrate", _calibration()),

@@ -3,12 +3,12 @@ sparse table like the input rows. 5 layers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import nn
 
 from heterps.models.chain import Chain
-from heterps.models.embedding import SparseEmbedding
+from heterps.models.embedding import Pooled, SparseEmbedding
 from heterps.models.sampled import Distribution, SampledEmbedding, SampledSoftmax, Sampler
 
 
@@ -23,11 +23,13 @@ def build(
     distribution: Distribution = "uniform",
     table: str = "default",
     output_table: str = "output",
+    pooling: Mapping[str, Pooled] | None = None,
 ) -> Chain:
-    """``history`` is a slot of past items, ``target`` the item to tell."""
+    """``history`` is a slot of past items, ``target`` the item to tell. ``pooling`` is by slot; the
+    history's is "mean" if none is named."""
     sampler = Sampler(vocabulary, distribution)
     layers: list[tuple[str, nn.Module]] = [
-        ("embedding", SparseEmbedding([history], dim, table, "mean"))
+        ("embedding", SparseEmbedding([history], dim, table, {history: "mean", **(pooling or {})}))
     ]
     width = dim
     for number, size in enumerate(hidden, start=1):
