@@ -128,6 +128,14 @@ def test_a_replica_without_samples_pushes_nothing_but_takes_what_others_pushed()
     assert chain.scaled.weight.tolist() == [7.0, 8.0]
 
 
+def test_what_is_saved_is_what_all_replicas_have_made_of_it():
+    chain, remote = make_chain(), FakeRemote([2.0, 2.0])
+    update = ServerUpdate(chain, {"scaled.weight": remote}, 0.5)
+    remote.value = torch.tensor([7.0, 8.0])
+    assert update.state() == {}
+    assert chain.scaled.weight.tolist() == [7.0, 8.0]
+
+
 def test_what_a_replica_pushes_is_clipped():
     chain, remote = make_chain(), FakeRemote([0.0, 0.0])
     update = ServerUpdate(chain, {"scaled.weight": remote}, 1.0, clip=1.0)

@@ -11,8 +11,9 @@ import pytest
 from heterps.data.ceiling import auc, logloss
 from heterps.data.writing import aside
 from heterps.errors import InputError
+from heterps.job.data import FollowSpec
 from heterps.models.layers import LogLoss
-from heterps.runtime.evaluation import planted_ceiling
+from heterps.runtime.evaluation import open_data, planted_ceiling
 from heterps.runtime.trained import load_run
 from heterps.testing.trained import HELD, make_run
 
@@ -112,3 +113,12 @@ def test_batches_are_what_the_model_takes(folder, run):
     batches = list(run.batches([str(folder / "data/validation")]))
     assert sum(len(model(batch)) for batch in batches) == HELD
     assert "label" not in batches[0]
+
+
+def test_a_run_that_followed_a_folder_predicts_on_any_files(folder, run, tmp_path):
+    """Without markers, and on all of them."""
+    followed = run.job.data.model_copy(update={"follow": FollowSpec()})
+    job = run.job.model_copy(update={"data": followed})
+    (source,) = (folder / "data/validation").glob("*.parquet")
+    both = [shutil.copy(source, tmp_path / name) for name in ("a.parquet", "b.parquet")]
+    assert open_data(job, [str(path) for path in both], labels=True).samples == 2 * HELD

@@ -145,3 +145,9 @@ def test_better_depends_on_the_metric():
     assert is_better("loss", 0.7, None)
     assert is_better("loss", 0.7, math.nan)
     assert not is_better("auc", math.nan, 0.1)
+
+
+@pytest.mark.parametrize("counts", [BinaryCounts(), SampledCounts(3)])
+def test_a_layer_may_make_no_predictions_in_training(counts):
+    counts.observe({"loss": torch.tensor(0.5)}, {"label": torch.ones(4)})
+    assert counts.samples == 0

@@ -197,6 +197,13 @@ def test_an_optimizer_that_the_servers_do_not_have_is_refused(data):
     assert "optimizer.name" in refused(small_job(data, "ctrdnn", **changes))
 
 
+@pytest.mark.parametrize("option", ["momentum", "weight_decay"])
+def test_an_option_that_the_servers_do_not_have_is_refused(data, option):
+    optimizer = {"name": "sgd", "lr": 0.1, option: 0.5}
+    line = refused(small_job(data, "ctrdnn", dense_sync="server", optimizer=optimizer))
+    assert f"optimizer.{option}: the parameter servers, which dense_sync names, have no" in line
+
+
 def test_dense_weights_on_the_servers_are_float32(data):
     line = refused(small_job(data, "ctrdnn", dense_sync="server", dtype="float64"))
     assert "dtype: the parameter servers, which dense_sync names, have no float64" in line

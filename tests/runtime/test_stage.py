@@ -11,7 +11,7 @@ from heterps.models.local_rows import LocalRows, LocalTable
 from heterps.ps.table import SparseTable
 from heterps.runtime.collective import Alone
 from heterps.runtime.dense_update import SummedUpdate
-from heterps.runtime.stage import MicroBatch, Stage
+from heterps.runtime.stage import Cut, MicroBatch, Stage
 from heterps.testing.in_process import InProcessPipeline
 from heterps.testing.reference_loop import reference_loop
 
@@ -167,6 +167,17 @@ def test_a_commit_in_two_steps_keeps_the_gradients_of_the_batch_after_it():
         stage.commit(1)
         found.append(chain.out.weight.detach())
     torch.testing.assert_close(*found)
+
+
+def test_the_first_layer_of_a_stage_may_change_what_arrived():
+    chain = Chain([("relu", nn.ReLU(inplace=True)), ("out", nn.Linear(2, 1)), ("loss", LogLoss())])
+    stage = Stage(chain, 1, SummedUpdate(chain, Alone(), sgd), before=Cut(("x", "label"), ("x",)))
+    arrived = {"x": torch.tensor([[1.0, -2.0]]), "label": torch.tensor([1.0])}
+    plain = arrived["x"].clone().requires_grad_()
+    nn.functional.softplus(-chain.out(plain.relu())).sum().backward()
+    stage.forward(MicroBatch(0, 0, 1.0), arrived, {})
+    back, _ = stage.backward(0, {})
+    torch.testing.assert_close(back["x"], plain.grad)
 
 
 @pytest.mark.parametrize("stale", [False, True])

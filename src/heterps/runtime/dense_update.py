@@ -69,6 +69,10 @@ class DenseUpdate(ABC):
     def step(self, batch: int) -> None:
         """Changes the weights."""
 
+    def refresh(self) -> None:
+        """Takes over what others have made of the weights, where they are shared."""
+        return
+
     def state(self) -> dict[str, Tensor]:
         """What the next step depends on beside the weights: ``optimizer/<weight>/<key>``."""
         return {}
@@ -199,6 +203,11 @@ class ServerUpdate(DenseUpdate):
                 self._weights[name].push(gradient, self._lr * self._factor(batch))
         self.refresh()
         self._chain.zero_grad(set_to_none=False)
+
+    def state(self) -> dict[str, Tensor]:
+        """None here; the weights become what all replicas have made of them."""
+        self.refresh()
+        return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.refresh()

@@ -114,7 +114,8 @@ def open_data(job: Job, data: Sequence[str], *, labels: bool, binary: bool = Fal
     if job.data is None:
         raise InputError("data", "is missing: the job does not say what its columns are")
     if data:  # these paths start from the working folder
-        spec: DataSpec = job.data.model_copy(update={"train": tuple(data), "validation": None})
+        given = {"train": tuple(data), "validation": None, "follow": None}
+        spec: DataSpec = job.data.model_copy(update=given)
         return Dataset.open(spec, "train", labels=labels, binary=binary)
     if job.data.validation is None:
         raise InputError("data", "the job names no validation data: say what to evaluate on")

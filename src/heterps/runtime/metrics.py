@@ -21,6 +21,7 @@ from heterps.errors import InputError
 from heterps.job.training import Metric
 from heterps.models.batch import LABEL, LOSS, PREDICTION, WEIGHT, Batch
 from heterps.models.chain import Chain
+from heterps.models.layers import TASKS
 from heterps.models.sampled import RANK
 from heterps.runtime.histogram import Histogram
 
@@ -116,7 +117,8 @@ class BinaryCounts(Counts):
         self._histogram = Histogram()
 
     def observe(self, made: Batch, batch: Batch) -> None:
-        self.add(made[PREDICTION], batch[LABEL], batch.get(WEIGHT))
+        if PREDICTION in made:  # a person's own layer may make none in training
+            self.add(made[PREDICTION], batch[LABEL], batch.get(WEIGHT))
 
     def add(self, prediction: Tensor, label: Tensor, weight: Tensor | None = None) -> None:
         chance, truth = _doubles(prediction), _doubles(label)
@@ -205,7 +207,8 @@ class SampledCounts(Counts):
         self.k = k
 
     def observe(self, made: Batch, batch: Batch) -> None:
-        self.add(made[PREDICTION], made.get(RANK), batch.get(WEIGHT))
+        if PREDICTION in made:
+            self.add(made[PREDICTION], made.get(RANK), batch.get(WEIGHT))
 
     def add(
         self, prediction: Tensor, rank: Tensor | None = None, weight: Tensor | None = None
@@ -239,7 +242,7 @@ class SampledCounts(Counts):
 def task_of(chain: Chain) -> str | None:
     """What the predictions of a model mean, as far as they have one of the known meanings."""
     task = getattr(chain.layers[-1][1], "task", None)
-    return task if task in ("binary", "sampled") else None
+    return task if task in TASKS else None
 
 
 def counts_for(task: str | None, k: int = 10) -> Counts:

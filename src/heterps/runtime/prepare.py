@@ -208,6 +208,10 @@ def _check(job: Job, stages: Sequence[StageLayout]) -> None:
         known = ", ".join(_SERVER_OPTIMIZERS)
         problem = f"the parameter servers, which dense_sync names, have no {job.optimizer.name}"
         raise InputError("optimizer.name", f"{problem} (they have: {known})")
+    for option in ("momentum", "weight_decay") if job.dense_sync == "server" else ():
+        if getattr(job.optimizer, option):
+            problem = f"the parameter servers, which dense_sync names, have no {option}"
+            raise InputError(f"optimizer.{option}", f"{problem}: use 0, or dense_sync: allreduce")
     if job.dense_sync == "server" and job.dtype != "float32":
         problem = f"the parameter servers, which dense_sync names, have no {job.dtype}"
         raise InputError("dtype", f"{problem}: use float32, or dense_sync: allreduce")

@@ -111,6 +111,7 @@ class Replica:
         plan = self.layout.validation
         assert plan is not None
         counts = self._new_counts()
+        self.stage.refresh()
         end = orders.segment().end
         program = self._program(plan, 0, end, end)
 

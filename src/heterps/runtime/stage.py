@@ -56,7 +56,7 @@ class _InFlight:
     """A micro-batch that has gone forward."""
 
     micro_batch: MicroBatch
-    inputs: Batch
+    arrived: Batch
     outputs: Batch
     asked: Mapping[str, Asked]
 
@@ -100,16 +100,15 @@ class Stage:
         self, micro_batch: MicroBatch, arrived: Batch, asked: Mapping[str, Asked]
     ) -> dict[str, Tensor]:
         """What goes on to the next stage; of the last stage all that there is, ``loss`` too."""
-        inputs = dict(arrived)
-        for name in self._before.gradients:
-            inputs[name] = arrived[name].detach().requires_grad_()
+        leaves = {name: arrived[name].detach().requires_grad_() for name in self._before.gradients}
+        inputs = {**arrived, **{name: _changeable(leaf) for name, leaf in leaves.items()}}
         context = self.context(micro_batch.number)
         with self._later.taken_over():
             made = self._weights.run(micro_batch.batch, (inputs, rows_of(asked), context))
         outputs = {name: made[name] for name in self._after.names} if self._after else made
         done = self._shares.get(micro_batch.batch, 0.0)
         self._shares[micro_batch.batch] = done + micro_batch.share
-        self._in_flight[micro_batch.number] = _InFlight(micro_batch, inputs, outputs, asked)
+        self._in_flight[micro_batch.number] = _InFlight(micro_batch, leaves, outputs, asked)
         return {n: t.detach() if t.requires_grad else t for n, t in outputs.items()}
 
     def backward(self, number: int, arrived: Gradients) -> tuple[Gradients, list[RowGradients]]:
@@ -118,7 +117,7 @@ class Stage:
         flight = self._in_flight.pop(number)
         with self._later.waiting(number):
             self._go_back(flight, arrived)
-        back = {name: _gradient_of(flight.inputs[name]) for name in self._before.gradients}
+        back = {name: _gradient_of(flight.arrived[name]) for name in self._before.gradients}
         rows = [self._of_rows(flight.micro_batch, *entry) for entry in flight.asked.items()]
         return back, rows
 
@@ -183,6 +182,10 @@ class Stage:
         self.chain.load_state_dict({name: state[name] for name in self.chain.state_dict()})
         self._update.load_state(state)
 
+    def refresh(self) -> None:
+        """Before validation: what others have made of the weights by now, where they are shared."""
+        self._update.refresh()
+
     def predict(self, number: int, arrived: Batch, asked: Mapping[str, Asked]) -> dict[str, Tensor]:
         """Forward alone with the weights as they are: what goes on, or all that the last stage
         has and makes. Leaves no trace."""
@@ -241,6 +244,12 @@ class _Weights:
             before.append(weight.grad)
             weight.grad = gradient
         return before
+
+
+def _changeable(leaf: Tensor) -> Tensor:
+    """The same memory as no leaf and no view of one, which a layer may not change in place."""
+    same: Tensor = torch.ops.aten._unsafe_view(leaf, leaf.shape)
+    return same
 
 
 def _backward(root: Tensor) -> None:
