@@ -1,10 +1,13 @@
 """A run that was ended goes on, under its plan or another, as if nothing had been."""
 
+import hashlib
 import json
+import re
 import shutil
 
 import pytest
 
+from heterps.data.source import find_files
 from heterps.errors import InputError
 from heterps.events import read_events
 from heterps.runtime.prepare import prepare
@@ -16,6 +19,8 @@ from heterps.testing.forking import ForkEngine
 from heterps.testing.runs import SMALL, outcome, reference, run, small_job, stages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+CUT_SHORT = {"workload__epochs": 0.3, "snapshot__every": 3}
+LONGER = ["workload.epochs=1"]
 CLOSE = {"sgd": 1e-5, "adam": 1e-2}  # as in test_equivalence
 
 
@@ -102,6 +107,65 @@ def test_a_run_without_snapshots_begins_again(data, tmp_path):
     path = interrupted(job, tmp_path / "run")
     shutil.rmtree(path / "snapshots")
     assert go_on(path).equals(run(job, tmp_path / "whole")[1])
+
+
+@pytest.fixture(scope="module")
+def ended(data, tmp_path_factory):
+    """A run with a snapshot in the middle of an epoch, in a folder that is copied to go on."""
+    path = tmp_path_factory.mktemp("ended") / "run"
+    run(make_job(data, **CUT_SHORT), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["workload.batch_size=64"], "workload.batch_size: the run began with 32; with 64 it"),
+        (["workload.micro_batches=8"], "workload.micro_batches: the run began with 4; with 8 it"),
+        (["data.validation=0.5"], "data.train: the run began with 800 samples to train on, now"),
+        (["seed=9"], "seed: the run began with 5; with 9 it would skip samples, or repeat them"),
+    ],
+)
+def test_what_would_skip_or_repeat_samples_is_refused(ended, tmp_path, changes, said):
+    path = shutil.copytree(ended, tmp_path / "run")
+    with (
+        pytest.raises(InputError, match=re.escape(said)),
+        resumed(path, changes=[*LONGER, *changes]),
+    ):
+        pass
+
+
+def test_files_that_are_taken_from_a_folder_are_noticed(data, tmp_path):
+    job = make_job(data)
+    found = find_files(job.data.train, "data.train", job.folder)
+    (tmp_path / "data").mkdir()
+    for file in found:
+        shutil.copy(file.url, tmp_path / "data")
+    own = make_job(data, **CUT_SHORT, data__train=f"{tmp_path}/data/*.parquet")
+    run(own, tmp_path / "run")
+    next((tmp_path / "data").iterdir()).unlink()
+    said = r"data.train: the run began with 800 samples to train on, now there are \d+: give it the"
+    with pytest.raises(InputError, match=said), resumed(tmp_path / "run", changes=LONGER):
+        pass
+
+
+def test_a_snapshot_that_has_cursors_alone_is_compared_by_them(ended, tmp_path):
+    path = shutil.copytree(ended, tmp_path / "run")
+    for manifest in path.glob("snapshots/*/manifest.json"):
+        body = json.loads(manifest.read_text())
+        assert body["about"].pop("data")["samples"] == 800
+        del body["blake2b"]
+        text = json.dumps(body, sort_keys=True).encode()
+        body["blake2b"] = hashlib.blake2b(text, digest_size=16).hexdigest()
+        manifest.write_text(json.dumps(body))
+    with resumed(path, changes=[*LONGER, "optimizer.lr=0.5", "servers.count=1"]) as found:
+        assert found.start.step == 6
+    said = r"batch_size: step 6 began with micro-batch 24, and now with 48: go on with"
+    with (
+        pytest.raises(InputError, match=said),
+        resumed(path, changes=["workload.micro_batches=8"]),
+    ):
+        pass
 
 
 def test_what_cannot_go_on_is_refused(data, tmp_path):

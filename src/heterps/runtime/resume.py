@@ -14,6 +14,8 @@ from heterps.runtime.prepare import Setup, prepare
 from heterps.runtime.run_folder import JOB, METRICS, PLAN, RunFolder
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
 
+_INSTEAD = "or begin a new run with warm_start"
+
 
 @dataclass(frozen=True)
 class Resumed:
@@ -47,6 +49,8 @@ def resumed(
             job = job.model_copy(update={"plan": dict(plan)})
         lanes = int(start.about["lanes"]) if start else None
         setup = prepare(job, plan, lanes=lanes)
+        if start is not None:
+            _check_samples(start, setup)
         follows = job.data is not None and job.data.follow is not None
         if start is not None and not follows and start.step >= setup.layout.batches:
             problem = f"its snapshot is past the end: step {start.step} of {setup.layout.batches}"
@@ -55,3 +59,38 @@ def resumed(
             folder.write_json(PLAN, setup.plan_document())
             folder.write_job(setup.job)
         yield Resumed(setup, folder, start)
+
+
+def _check_samples(start: RunSnapshot, setup: Setup) -> None:
+    """Raises InputError unless the batches before the snapshot's step hold what they held when
+    they were trained on: the run would skip samples, or repeat them. Which samples of a followed
+    folder that is, the recorded arrivals say, whatever is in it now. Snapshots of earlier versions
+    have cursors alone.
+    """
+    plan, job, before = setup.layout.train, setup.job, start.about.get("data", {})
+    micro_batches = before.get("micro_batches", plan.micro_batches)
+    size = before.get("micro_batch_size", plan.micro_batch_size)
+    if plan.micro_batches != micro_batches:
+        raise _changed("workload.micro_batches", micro_batches, plan.micro_batches)
+    if plan.micro_batch_size != size:
+        raise _changed("workload.batch_size", size * micro_batches, job.workload.batch_size)
+    if job.seed != start.about["seed"]:
+        raise _changed("seed", start.about["seed"], job.seed)
+    assert job.data is not None
+    if job.data.follow is not None:
+        return
+    samples = before.get("samples", plan.samples)
+    if plan.samples != samples:
+        problem = f"the run began with {samples} samples to train on, now there are {plan.samples}"
+        same = "give it the same files and the same validation fraction"
+        raise InputError("data.train", f"{problem}: {same}, {_INSTEAD}")
+    first, cursors = plan.batch(start.step).first, start.about["cursors"]
+    if list(plan.cursors(first)) != cursors:
+        problem = f"step {start.step} began with micro-batch {sum(cursors)}, and now with {first}"
+        same = "go on with the batches and the data that the run began with"
+        raise InputError("workload.batch_size", f"{problem}: {same}, {_INSTEAD}")
+
+
+def _changed(field: str, before: int, now: int) -> InputError:
+    problem = f"the run began with {before}; with {now} it would skip samples, or repeat them"
+    return InputError(field, f"{problem}: leave it, {_INSTEAD}")

@@ -133,6 +133,11 @@ class SnapshotTaker:
             "standing": asdict(standing),
             "lanes": plan.lanes,
             "cursors": list(plan.cursors(plan.batch(standing.step).first)),
+            "data": {
+                "samples": plan.samples,
+                "micro_batch_size": plan.micro_batch_size,
+                "micro_batches": plan.micro_batches,
+            },
             "seed": self._setup.job.seed,
         }
 
