@@ -24,6 +24,8 @@ def test_a_fraction_splits_the_samples_without_overlap(numbered, fraction: float
     train, validation = (Dataset.open(spec, part) for part in ("train", "validation"))
     assert validation.samples == int(118 * fraction)
     assert sorted(samples(train) + samples(validation)) == list(range(118))
+    assert samples(train.other("validation")) == samples(validation)
+    assert samples(validation.other("train")) == samples(train)
     order = np.arange(train.sizes[0])[::-1]
     assert train.read(0, order).dense[:, 0].tolist() == train.read(0).dense[::-1, 0].tolist()
 

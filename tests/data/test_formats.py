@@ -92,6 +92,18 @@ def test_blocks_of_lines_act_as_row_groups(tmp_path: Path, packed: bool, count: 
     assert read == [{"label": i % 2, "I1": i, "C1": f"{i:08x}"} for i in range(count)]
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_whoever_opens_a_large_file_hears_of_every_piece(tmp_path: Path, packed: bool):
+    rng = np.random.default_rng(0)
+    text = b"".join(criteo_line(0, "1", rng.bytes(8000).hex()).encode() for _ in range(250))
+    path = tmp_path / ("a.tsv.gz" if packed else "a.tsv")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    heard: list[None] = []
+    (file,) = find_files([str(path)])
+    grouped(file, lambda: heard.append(None))
+    assert len(heard) >= 4
+
+
 def test_a_large_compressed_file_of_several_members_is_read_from_the_middle(tmp_path: Path):
     rng = np.random.default_rng(0)
     numbers = rng.integers(0, 1 << 32, 12_000)

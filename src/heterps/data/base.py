@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -13,14 +13,15 @@ from heterps.data.source import SourceFile
 class GroupedFile(ABC):
     """A file as a list of row groups.
 
-    The constructor reads what it takes to know the schema and the sizes, and raises InputError with
-    the file's name where that fails. Reading is safe from several threads at once.
+    The constructor reads what it takes to know the schema and the sizes, which may be all of the
+    file: ``on_read`` is called with every piece. It raises InputError with the file's name where
+    that fails. Reading is safe from several threads at once.
     """
 
     schema: pa.Schema
     sizes: Sequence[int]  # rows in each row group
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, on_read: Callable[[], None] = lambda: None) -> None:
         self.file = file
 
     @abstractmethod

@@ -7,7 +7,7 @@ act as row groups: one pass over the file finds where they start.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.csv
@@ -28,11 +28,16 @@ BLOCK_ROWS = 65536
 
 
 class CriteoGroups(GroupedFile):
-    def __init__(self, file: SourceFile, block_rows: int = BLOCK_ROWS) -> None:
+    def __init__(
+        self,
+        file: SourceFile,
+        block_rows: int = BLOCK_ROWS,
+        on_read: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(file)
         self._lines: Lines = (GzipLines if file.suffix.endswith(".gz") else PlainLines)(file)
         try:
-            self._blocks = self._lines.blocks(block_rows)
+            self._blocks = self._lines.blocks(block_rows, on_read)
             first = self._lines.read(self._blocks[0]) if self._blocks else b""
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(file.url, f"cannot be read ({reason(error)})") from None

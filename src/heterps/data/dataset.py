@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Literal, NamedTuple
 
 from heterps.data.base import GroupedFile
@@ -53,6 +54,7 @@ class Dataset:
         self.part = part
         self.labels = labels
         self.binary = binary
+        self._files = files
         self._columns = list(spec.column_paths(labels=labels))
         self._groups = [_Group(file, i) for file in files for i in range(len(file.sizes))]
         self._whole = [group.file.sizes[group.number] for group in self._groups]
@@ -70,14 +72,20 @@ class Dataset:
         *,
         labels: bool = True,
         binary: bool = False,
+        on_read: Callable[[], None] = lambda: None,
     ) -> Dataset:
         """Finds the files of a part and reads what says how many rows they hold; relative paths
-        start from ``base``. Of a folder that is followed, those that are there now. Raises
-        InputError.
+        start from ``base``. Of a folder that is followed, those that are there now. Text is read to
+        its end for that: ``on_read`` is called now and then, in any thread. Raises InputError.
         """
         spec = as_found(spec, base) if part == "train" else spec
-        files = all_grouped(find_files(*_paths(spec, part), base, storage_of(spec, base)))
-        return cls(spec, files, part, labels=labels, binary=binary)
+        files = find_files(*_paths(spec, part), base, storage_of(spec, base))
+        return cls(spec, all_grouped(files, on_read), part, labels=labels, binary=binary)
+
+    def other(self, part: Part) -> Dataset:
+        """The part that was set aside from the same files, or what is left of them: they are not
+        opened again."""
+        return Dataset(self.spec, self._files, part, labels=self.labels, binary=self.binary)
 
     @property
     def samples(self) -> int:
@@ -132,19 +140,21 @@ class Dataset:
             raise InputError(self.spec.label, f"expected the labels 0 and 1, got {wrong[0]:g}")
 
 
-def all_grouped(files: Sequence[SourceFile]) -> list[GroupedFile]:
+def all_grouped(
+    files: Sequence[SourceFile], on_read: Callable[[], None] = lambda: None
+) -> list[GroupedFile]:
     """Several at a time where they are far away. Raises InputError."""
     if all(file.is_local for file in files):
-        return [grouped(file) for file in files]
+        return [grouped(file, on_read) for file in files]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(grouped, files))
+        return list(pool.map(partial(grouped, on_read=on_read), files))
 
 
-def grouped(file: SourceFile) -> GroupedFile:
+def grouped(file: SourceFile, on_read: Callable[[], None] = lambda: None) -> GroupedFile:
     """Raises InputError."""
     if not file.suffix:
         raise InputError(file.url, f"its ending tells no format; known are {', '.join(SUFFIXES)}")
-    return FORMATS[file.suffix](file)
+    return FORMATS[file.suffix](file, on_read=on_read)
 
 
 def _paths(spec: DataSpec, part: Part) -> tuple[Sequence[str], str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
@@ -49,8 +49,9 @@ class Lines(ABC):
     ) -> Iterator[tuple[Checkpoint, bytes]]:
         """Pieces of the text, each with a checkpoint at or before its beginning."""
 
-    def blocks(self, block_rows: int) -> list[Block]:
-        """One pass over the file: where every ``block_rows`` lines start."""
+    def blocks(self, block_rows: int, on_read: Callable[[], None] = lambda: None) -> list[Block]:
+        """One pass over the file, some minutes for a large one: where every ``block_rows`` lines
+        start. ``on_read`` is called with every chunk."""
         starts = [(0, Checkpoint(0, 0))]  # of each block: its first byte
         lines, size, last = 0, 0, b"\n"
         with self.file.open() as opened:
@@ -59,6 +60,7 @@ class Lines(ABC):
                 for index in range(-lines % block_rows or block_rows, len(ends) + 1, block_rows):
                     starts.append((size + int(ends[index - 1]), checkpoint))
                 lines, size, last = lines + len(ends), size + len(text), text[-1:] or last
+                on_read()
         lines += last != b"\n"
         return list(_between(starts, size, lines, block_rows))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +20,7 @@ _Parts = list[tuple[Extent, bytes]]
 
 
 class ParquetGroups(GroupedFile):
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, on_read: Callable[[], None] = lambda: None) -> None:
         super().__init__(file)
         self._coming: dict[int, Ahead[_Parts]] = {}
         self._extents = lru_cache(maxsize=None)(self._extents_of)
@@ -33,6 +33,7 @@ class ParquetGroups(GroupedFile):
             refused = getattr(error, "errno", None) is not None
             what = "cannot be read" if refused else "is not whole Parquet"
             raise InputError(file.url, f"{what} ({reason(error)})") from None
+        on_read()
         rows = (self._metadata.row_group(i) for i in range(self._metadata.num_row_groups))
         self.sizes = [group.num_rows for group in rows]
         self._texts = [field.name for field in self.schema if _is_text(field.type)]

@@ -108,7 +108,7 @@ def prepare(
     layout = Layout(
         _with_cuts(stages, traced),
         train,
-        _validation(job, binary, lanes),
+        _validation(job, data, lanes),
         _batches(job, train),
         job.workload.staleness,
         _layers_by_table(chain),
@@ -132,7 +132,7 @@ def _batches(job: Job, plan: LanePlan) -> int:
     return batches
 
 
-def _validation(job: Job, binary: bool, lanes: int | None) -> LanePlan | None:
+def _validation(job: Job, data: Dataset, lanes: int | None) -> LanePlan | None:
     assert job.data is not None
     if job.data.validation is None:
         if job.validation != ValidationSpec():
@@ -140,7 +140,10 @@ def _validation(job: Job, binary: bool, lanes: int | None) -> LanePlan | None:
             raise InputError("data.validation", problem)
         return None
     part: Part = "validation"
-    return _lane_plan(job, Dataset.open(job.data, part, job.folder, binary=binary).samples, lanes)
+    if job.data.fraction is not None:
+        return _lane_plan(job, data.other(part).samples, lanes)
+    held = Dataset.open(job.data, part, job.folder, binary=data.binary)
+    return _lane_plan(job, held.samples, lanes)
 
 
 def _sample(data: Dataset, plan: LanePlan, job: Job) -> Batch:

@@ -53,6 +53,7 @@ class Worker:
         self._reported_at = 0.0
         self._batch = self._told = -1  # committed last, and what of it is known
         self._readers: dict[Part, Prefetch] = {}
+        self._trained_on: Dataset | None = None
         self._closing: list[Callable[[], Any]] = []
         self._replica: Replica | None = None
         self._arrived: list[str] | None = None  # the files of the present arrival
@@ -220,15 +221,22 @@ class Worker:
         return self._readers[part]
 
     def _open(self, part: Part, plan: LanePlan) -> Dataset:
-        """Raises InputError, also for data that are not what they were."""
+        """Raises InputError, also for data that are not what they were. Getting on with text that
+        has to be read to its end is progress."""
         spec = self._job.data
         assert spec is not None
         if part == "train" and self._arrived is not None:
             spec = only(spec, self._arrived)
-        data = Dataset.open(spec, part, binary=self._at_work.counts.task == "binary")
+        if part == "validation" and spec.fraction is not None and self._trained_on is not None:
+            data = self._trained_on.other(part)
+        else:
+            binary = self._at_work.counts.task == "binary"
+            data = Dataset.open(spec, part, binary=binary, on_read=self._progressed)
         if data.samples != plan.samples:
             problem = f"{spec.train[0]} and others hold {data.samples} samples, not {plan.samples}"
             raise InputError(f"data.{part}", f"{problem} as before: have they changed?")
+        if part == "train":
+            self._trained_on = data
         return data
 
 
