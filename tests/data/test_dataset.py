@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from heterps.data.dataset import Dataset
+from heterps.data.batch import Slice, make_batch
+from heterps.data.dataset import Dataset, blank_batch
 from heterps.errors import InputError
 from heterps.job.data import DataSpec
 
@@ -61,6 +62,19 @@ def test_labels_outside_0_and_1_are_refused_where_they_have_to_be_binary(parquet
     assert str(caught.value) == (
         f"{path}: row group 0, column 'label': expected the labels 0 and 1, got 2"
     )
+
+
+def test_a_blank_batch_has_the_names_types_and_shapes_of_a_read_one(parquet):
+    values = {"click": [1, 0], "w": [2.0, 1.0], "I1": [7.0, 8.0], "C1": [1, 2], "C2": [[1], [2]]}
+    path = parquet("a.parquet", values)
+    slots = ["C1", {"name": "C2", "multi": True}]
+    given = {"train": str(path), "label": "click", "weight": "w", "dense": ["I1"], "sparse": slots}
+    spec = DataSpec.parse(given)
+    read = make_batch([Slice(Dataset.open(spec).read(0), 0, 2)])
+    blank = blank_batch(spec, 2)
+    assert list(blank) == list(read)
+    for name, tensor in read.items():
+        assert (blank[name].dtype, blank[name].shape) == (tensor.dtype, tensor.shape)
 
 
 def test_without_labels_the_column_may_be_absent(parquet):

@@ -11,6 +11,7 @@ from heterps.data.follow import only
 from heterps.data.lane_plan import LanePlan
 from heterps.errors import InputError
 from heterps.events import read_events
+from heterps.runtime.elastic import Elastic
 from heterps.runtime.prepare import prepare
 from heterps.runtime.resume import resumed
 from heterps.runtime.run_folder import RunFolder
@@ -45,13 +46,13 @@ class Source:
         self._files, self._path = fsspec.core.url_to_fs(str(folder))
         self._files.makedirs(self._path, exist_ok=True)
         self._left = list(enumerate(ROWS))
-        self._give()
+        self.give()
         job = make_job(data, folder)
         like = prepare(job).layout.train
         plan = LanePlan(sum(ROWS[0]), like.lanes, like.micro_batch_size, like.micro_batches)
         self.plans = [plan, plan.then(sum(ROWS[1])), plan.then(sum(ROWS[1])).then(sum(ROWS[2]))]
 
-    def _give(self):
+    def give(self):
         number, sizes = self._left.pop(0)
         for rows in sizes:
             for part in sorted((make_data(self._data, "clicks", rows) / "train").iterdir()):
@@ -65,7 +66,7 @@ class Source:
 
     def report(self, status):
         if self._left and status.step >= self.plans[-len(self._left)].first_batch:
-            self._give()
+            self.give()
 
 
 def arrivals(path):
@@ -131,6 +132,42 @@ def test_after_failures_and_a_stop_it_goes_on_to_the_same_bits(data, tmp_path, u
         train_run(found.setup, found.folder, source.report, ForkEngine, start=found.start)
     assert arrivals(again) == arrivals(undisturbed[1])
     assert outcome(found.folder).equals(undisturbed[2])
+
+
+def test_files_from_before_the_last_snapshot_may_be_gone_when_it_goes_on(
+    data, tmp_path, undisturbed
+):
+    source, stop, path = Source(data, tmp_path / "in"), Stop(), tmp_path / "run"
+
+    def report(status):
+        if status.step == source.plans[1].first_batch:
+            stop.ask()
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(make_job(data, source.folder), path, report, stop=stop)
+    for file in source.folder.iterdir():
+        file.unlink()
+    with resumed(path) as found:
+        source.give()
+        train_run(found.setup, found.folder, source.report, ForkEngine, start=found.start)
+    assert arrivals(path) == arrivals(undisturbed[1])
+    assert outcome(found.folder).equals(undisturbed[2])
+
+
+def test_another_plan_needs_no_file_of_the_folder(data, tmp_path):
+    source, said = Source(data, tmp_path / "in"), []
+    setup = prepare(make_job(data, source.folder))
+    shutil.rmtree(source.folder)
+    elastic = Elastic(tmp_path, setup, said.append)
+    elastic.plan({"cpu": 2})
+    assert said == []
+    assert elastic.proposal.urgent
+    layout = elastic.proposal.setup.layout
+    assert [stage.units for stage in layout.stages] == [1, 1]
+    assert (layout.train, layout.stages[0].after) == (
+        setup.layout.train,
+        setup.layout.stages[0].after,
+    )
 
 
 def test_a_run_waits_with_a_snapshot_and_ends_when_nothing_comes(data, tmp_path):

@@ -230,3 +230,9 @@ def test_a_warm_start_that_is_not_there_is_refused(data, tmp_path, given):
 def test_validation_without_data_for_it_is_refused(data):
     said = refused(small_job(data, "ctrdnn", validation={"patience": 2}))
     assert said.startswith("data.validation: is missing, though the job says how to validate")
+
+
+@pytest.mark.parametrize("model", SMALL)
+def test_cuts_are_the_same_when_no_file_is_there_to_try_the_model_on(data, model):
+    job = small_job(data, model, (1,) * SMALL[model].layers)
+    assert prepare(job, arrived=800).layout == prepare(job).layout

@@ -7,8 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from heterps.data.base import GroupedFile
-from heterps.data.columns import Columns, Rows, decode
+from heterps.data.batch import Batch, Slice, make_batch
+from heterps.data.columns import Bags, Columns, Rows, decode
 from heterps.data.criteo import CriteoGroups
 from heterps.data.follow import as_found
 from heterps.data.parquet import ParquetGroups
@@ -138,6 +141,23 @@ class Dataset:
         wrong = label[(label != 0) & (label != 1)]
         if len(wrong):
             raise InputError(self.spec.label, f"expected the labels 0 and 1, got {wrong[0]:g}")
+
+
+def blank_batch(spec: DataSpec, samples: int) -> Batch:
+    """What a model gets of such data, with zeros for values and one id in each list: enough to see
+    what its layers read and make, where there is no file to read."""
+    singles = tuple(slot.name for slot in spec.sparse if not slot.multi)
+    bags = Bags(np.zeros(samples, np.int64), np.arange(samples + 1))
+    columns = Columns(
+        samples,
+        np.zeros((samples, len(spec.dense)), np.float32),
+        np.zeros(samples, np.float32),
+        None if spec.weight is None else np.ones(samples, np.float32),
+        singles,
+        np.zeros((len(singles), samples), np.int64),
+        {slot.name: bags for slot in spec.sparse if slot.multi},
+    )
+    return make_batch([Slice(columns, 0, samples)])
 
 
 def all_grouped(

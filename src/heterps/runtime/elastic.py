@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from heterps.errors import HeterPSError, InputError, UnknownNameError
 from heterps.job.spec import Job
-from heterps.runtime.prepare import Setup, prepare
+from heterps.runtime.prepare import Setup, replanned
 from heterps.runtime.scaling import (
     Estimate,
     are_lost,
@@ -115,10 +115,10 @@ class Elastic:
 
     def plan_by_what_was_seen(self, refit: Refit) -> None:
         """From now on this run is planned with the refitted profile."""
-        setup, lanes = self._setup, self._setup.layout.train.lanes
+        setup = self._setup
         try:
             job = setup.job.model_copy(update={"profile": refit(self._path.parent)})
-            self._setup = prepare(job, setup.plan_document(), lanes=lanes)
+            self._setup = replanned(setup, job, setup.plan_document())
             self.proposal = self._proposal(self._known, False, "drift")
         except HeterPSError as error:
             self._said(f"the plan stays, since none could be made from what was seen: {error}")
@@ -153,7 +153,7 @@ class Elastic:
             return None
         job = job.model_copy(update={"plan": dict(document)})
         now = setup.plan.throughput if setup.plan is not None else None
-        return Proposal(prepare(job, document, lanes=lanes), limits, urgent, now, reason)
+        return Proposal(replanned(setup, job, document), limits, urgent, now, reason)
 
     def estimate(self, samples_left: float, restart_s: float) -> Estimate | None:
         """Of the proposal; None without a prediction of both plans."""

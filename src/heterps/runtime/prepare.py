@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import torch
 
 from heterps.data.batch import Batch
-from heterps.data.dataset import Dataset, Part
+from heterps.data.dataset import Dataset, Part, blank_batch
 from heterps.data.lane_plan import LanePlan
 from heterps.data.lanes import Lanes
 from heterps.data.reader import LaneReader
@@ -85,9 +85,11 @@ def prepare(
     method: str = "auto",
     *,
     lanes: int | None = None,
+    arrived: int | None = None,
 ) -> Setup:
     """``plan`` is a document that counts before the job's own; without both one is made. ``lanes``
-    is the number that a run which goes on has begun with."""
+    is the number that a run which goes on has begun with. ``arrived`` are the samples that it was
+    last given in a folder that it follows: the files of those may be gone, so none is opened."""
     if job.model is None:
         raise InputError("model", "is missing: name one of the zoo, or a file with a function")
     if job.data is None:
@@ -97,23 +99,33 @@ def prepare(
     metric = chosen_metric(job.validation.metric, task_of(chain))
     _check_warm_start(job, chain)
     binary = task_of(chain) == "binary"
-    data = Dataset.open(job.data, "train", job.folder, binary=binary)
-    job = job.with_samples(data.samples)
-    train = _lane_plan(job, data.samples, lanes)
-    sample = _sample(data, train, job)
+    if arrived is not None:
+        data, samples = None, arrived
+        sample = blank_batch(job.data, _SAMPLES_TO_TRACE)
+    else:
+        data = Dataset.open(job.data, "train", job.folder, binary=binary)
+        samples, sample = data.samples, _sample(data, job.seed)
+    job = job.with_samples(samples)
+    train = _lane_plan(job, samples, lanes)
     traced = trace(chain, {name: _as(chain, tensor) for name, tensor in sample.items()})
-    problem = None if job.profile is None else Problem.of(job)
-    found, stages = _plan(job, problem, chain, plan, method)
-    _check(job, stages)
+    problem, found, stages = _planned(job, chain, plan, method)
     layout = Layout(
         _with_cuts(stages, traced),
         train,
-        _validation(job, data, lanes),
+        _validation(job, data, lanes, binary=binary),
         _batches(job, train),
         job.workload.staleness,
         _layers_by_table(chain),
     )
     return Setup(job, chain, traced, layout, found, problem, metric)
+
+
+def replanned(setup: Setup, job: Job, plan: Mapping[str, Any]) -> Setup:
+    """The same run under another plan, with a job that differs in limits or profile: what was found
+    out about its model and data stays, and no file is opened."""
+    problem, found, stages = _planned(job, setup.chain, plan)
+    layout = replace(setup.layout, stages=_with_cuts(stages, setup.trace))
+    return replace(setup, job=job, layout=layout, plan=found, problem=problem)
 
 
 def _lane_plan(job: Job, samples: int, given: int | None) -> LanePlan:
@@ -132,7 +144,9 @@ def _batches(job: Job, plan: LanePlan) -> int:
     return batches
 
 
-def _validation(job: Job, data: Dataset, lanes: int | None) -> LanePlan | None:
+def _validation(
+    job: Job, data: Dataset | None, lanes: int | None, *, binary: bool
+) -> LanePlan | None:
     assert job.data is not None
     if job.data.validation is None:
         if job.validation != ValidationSpec():
@@ -140,16 +154,15 @@ def _validation(job: Job, data: Dataset, lanes: int | None) -> LanePlan | None:
             raise InputError("data.validation", problem)
         return None
     part: Part = "validation"
-    if job.data.fraction is not None:
+    if job.data.fraction is not None and data is not None:
         return _lane_plan(job, data.other(part).samples, lanes)
-    held = Dataset.open(job.data, part, job.folder, binary=data.binary)
-    return _lane_plan(job, held.samples, lanes)
+    return _lane_plan(job, Dataset.open(job.data, part, job.folder, binary=binary).samples, lanes)
 
 
-def _sample(data: Dataset, plan: LanePlan, job: Job) -> Batch:
+def _sample(data: Dataset, seed: int) -> Batch:
     """The first samples, as many as it takes to see what the layers do."""
-    small = LanePlan(plan.samples, 1, min(_SAMPLES_TO_TRACE, plan.samples))
-    reader = LaneReader(data, Lanes(small, data.sizes, job.seed, shuffle=False), [0])
+    small = LanePlan(data.samples, 1, min(_SAMPLES_TO_TRACE, data.samples))
+    reader = LaneReader(data, Lanes(small, data.sizes, seed, shuffle=False), [0])
     return reader.micro_batch(0)
 
 
@@ -158,6 +171,15 @@ def _as(chain: Chain, tensor: torch.Tensor) -> torch.Tensor:
     if weight is None or not tensor.is_floating_point():
         return tensor
     return tensor.to(weight.dtype)
+
+
+def _planned(
+    job: Job, chain: Chain, document: Mapping[str, Any] | None, method: str = "auto"
+) -> tuple[Problem | None, Plan | None, list[StageLayout]]:
+    problem = None if job.profile is None else Problem.of(job)
+    found, stages = _plan(job, problem, chain, document, method)
+    _check(job, stages)
+    return problem, found, stages
 
 
 def _plan(

@@ -48,10 +48,12 @@ def resumed(
         if plan is not None:
             job = job.model_copy(update={"plan": dict(plan)})
         lanes = int(start.about["lanes"]) if start else None
-        setup = prepare(job, plan, lanes=lanes)
+        follows = job.data is not None and job.data.follow is not None
+        arrivals = start.about.get("arrivals") if start and follows else None
+        arrived = int(arrivals[-1]["samples"]) if arrivals else None
+        setup = prepare(job, plan, lanes=lanes, arrived=arrived)
         if start is not None:
             _check_samples(start, setup)
-        follows = job.data is not None and job.data.follow is not None
         if start is not None and not follows and start.step >= setup.layout.batches:
             problem = f"its snapshot is past the end: step {start.step} of {setup.layout.batches}"
             raise InputError(str(path), problem)
