@@ -60,6 +60,17 @@ def test_folders_patterns_and_what_is_not_there(numbered: Callable[..., DataSpec
         find_files([f"{far_folder}/none.parquet"])
 
 
+@pytest.mark.parametrize("name", ["part-0#1.parquet", "part-0;1.parquet", "part-0?1.parquet"])
+def test_a_file_that_its_client_would_take_for_another_is_not_read(hdfs: str, name: str):
+    file_system, path = fsspec.core.url_to_fs(hdfs)
+    for each in ("part-0", name):
+        with file_system.client.create(f"{path}/{each}") as file:
+            file.write(b"1")
+    for pattern in (hdfs, f"{hdfs}/*.parquet", f"{hdfs}/{name}"):
+        with pytest.raises(InputError, match=r"^data\.train: '.*its client takes '.*part-0.1\.pa"):
+            find_files([pattern])
+
+
 def test_a_cache_gives_what_the_server_no_longer_has_but_no_old_version(
     numbered: Callable[..., DataSpec], far_folder: str, tmp_path: Path
 ):

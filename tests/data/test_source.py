@@ -1,10 +1,15 @@
+import time
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from heterps.data.source import find_files
 from heterps.errors import InputError
+from heterps.storage.access import Storage
+from heterps.storage.patience import Patience
 
 
 @pytest.fixture
@@ -48,6 +53,28 @@ def test_other_file_systems_come_through_the_same_door():
     (file,) = find_files(["memory://source/*.parquet"])
     assert file.url == "memory:///source/a.parquet"
     assert file.open().read() == b"xyz"
+
+
+class SlowStore(MemoryFileSystem):
+    protocol = "slow"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace("slow://", "")))
+
+    def cat_file(self, path: str, **options: Any) -> Any:
+        time.sleep(0.3)
+        return super().cat_file(path, **options)
+
+
+def test_a_large_range_of_a_slow_store_takes_its_time():
+    fsspec.register_implementation("slow", SlowStore, clobber=True)
+    fsspec.filesystem("memory").pipe("/source/large.parquet", bytes(16 << 20))
+    storage = Storage(patience=Patience(total_s=0.0, attempt_s=0.1))
+    (file,) = find_files(["slow://source/large.parquet"], storage=storage)
+    assert len(file.read_range(0, 16 << 20)) == 16 << 20
+    with pytest.raises(InputError, match="no answer in"):
+        file.read_range(0, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,14 @@ import pytest
 
 from heterps.errors import InputError
 from heterps.job import training
-from heterps.job.training import ClipSpec, OptimizerSpec, ScheduleSpec, TableEntry, ValidationSpec
+from heterps.job.training import (
+    ClipSpec,
+    OptimizerSpec,
+    ScheduleSpec,
+    SnapshotSpec,
+    TableEntry,
+    ValidationSpec,
+)
 from heterps.ps import INITIALIZERS, RULES
 
 
@@ -46,6 +53,12 @@ def test_rules_initializers_and_their_options_are_those_of_the_parameter_server(
             "total: expected more than the warmup of 10 batches",
         ),
         (ValidationSpec, {"every": 0}, "every: expected 1 or more, got 0"),
+        (
+            SnapshotSpec,
+            {"to": "webhdfs://me:hunter2@knox/s"},
+            "to: holds a password, and would be shown in messages and kept in run folders: "
+            "give that by the environment, a profile or ~/.netrc",
+        ),
         (ClipSpec, {"row": 0}, "row: expected more than 0; leave it out for no clipping"),
     ],
 )

@@ -14,11 +14,11 @@ from heterps.job.data import DataSpec
 from heterps.storage.access import Storage, kind_of
 from heterps.storage.patience import reason
 from heterps.storage.range_cache import RangeCache
+from heterps.storage.urls import BY_HOST, check_path
 
 SUFFIXES = (".parquet", ".tsv", ".txt", ".tsv.gz", ".txt.gz")
 _GIB = 1 << 30
 _MAGIC = ("*", "?", "[")
-_BY_HOST = ("hdfs", "webhdfs", "viewfs")
 # What file systems call the mark of a content: HDFS, WebHDFS, S3, local disks.
 _VERSIONS = ("modification_time", "modificationTime", "ETag", "LastModified", "mtime")
 
@@ -64,8 +64,9 @@ class SourceFile:
         found = cache.get(self.url, self.version, start, stop) if cache else None
         if found is not None:
             return found
+        patience = self.storage.patience.for_bytes(stop - start)
         try:
-            found = self.storage.patience.persist(lambda: self._fetch(start, stop), self.url)
+            found = patience.persist(lambda: self._fetch(start, stop), self.url)
         except OSError as error:
             raise InputError(self.url, f"cannot be read ({reason(error)})") from None
         if len(found) != stop - start:
@@ -132,7 +133,9 @@ def _matches(pattern: str, field: str, base: str, storage: Storage) -> list[Sour
     try:
         file_system, path = storage.file_system(location)
         entries = _with_patience(storage, file_system, path, location)
-    except (ValueError, ImportError) as error:  # an unknown protocol, or one without its package
+        for entry in entries:
+            check_path(urlsplit(location).scheme, entry["name"])
+    except (ValueError, ImportError) as error:  # such as an unknown protocol
         raise InputError(field, f"'{pattern}' cannot be opened ({reason(error)})") from None
     except OSError as error:
         raise InputError(field, f"'{pattern}' cannot be read ({reason(error)})") from None
@@ -177,7 +180,7 @@ def _url(file_system: Any, path: str, location: str) -> str:
     if is_local(file_system):
         return path
     parts = urlsplit(location)
-    if parts.scheme in _BY_HOST:  # whose file systems may leave out where they are
+    if parts.scheme in BY_HOST:  # whose file systems may leave out where they are
         return f"{parts.scheme}://{parts.netloc}{path}"
     return str(file_system.unstrip_protocol(path))
 

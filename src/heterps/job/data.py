@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from heterps.job.fields import Amount, Flag, Record, Text, one_of, refuse, shown
+from heterps.storage.urls import password_problem
 
 # Names that a batch gives to other tensors than slots.
 RESERVED = ("dense", "label", "weight", "x", "loss", "prediction")
@@ -18,9 +19,12 @@ def _paths(value: object) -> tuple[str, ...]:
     if not isinstance(entries, Sequence) or not entries:
         raise refuse(f"expected a path, a pattern or a list of them, got {shown(value)}")
     for index, entry in enumerate(entries):
+        where = () if isinstance(value, str) else (index,)
         if not isinstance(entry, str) or not entry:
-            where = () if isinstance(value, str) else (index,)
             raise refuse(f"expected a path or a pattern, got {shown(entry)}", *where)
+        problem = password_problem(entry)
+        if problem is not None:
+            raise refuse(problem, *where)
     return tuple(entries)
 
 

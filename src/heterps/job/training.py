@@ -8,6 +8,7 @@ from pydantic import Field
 
 from heterps.errors import UnknownNameError
 from heterps.job.fields import Amount, Count, Flag, Positive, Record, Share, Text, one_of, refuse
+from heterps.storage.urls import password_problem
 
 # The rules of the parameter server and what each can be told beside its learning rate.
 RULE_OPTIONS: dict[str, tuple[str, ...]] = {
@@ -160,6 +161,9 @@ class SnapshotSpec(Record):
     def model_post_init(self, _context: Any) -> None:
         if self.name is not None and (self.to is None or "/" in self.name):
             raise refuse("expected the name of a folder in its `to`", "name")
+        problem = password_problem(self.to or "")
+        if problem is not None:
+            raise refuse(problem, "to")
 
 
 class RecoverySpec(Record):

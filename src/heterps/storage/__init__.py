@@ -1,6 +1,7 @@
 """Files wherever they are: on a disk, in HDFS, in an object store.
 
 ```text
+ urls         what a URL says: passwords, names that a client misreads
  patience     trying again, where servers go and come back
  range_cache  parts of remote files on a local disk
  access       the file system of a URL, with its options

@@ -10,9 +10,17 @@ from typing import Any
 import fsspec
 import fsspec.core
 
-from heterps.errors import MissingExtraError
+from heterps.errors import InputError, MissingExtraError
 from heterps.storage.patience import Patience
 from heterps.storage.range_cache import RangeCache
+from heterps.storage.urls import (
+    BY_HOST,
+    check_path,
+    misread,
+    password_problem,
+    path_of,
+    without_password,
+)
 
 # What the file systems of a protocol are made of, and the extra that brings it.
 _EXTRAS = {
@@ -33,14 +41,22 @@ class Storage:
     patience: Patience = field(default_factory=Patience)
 
     def file_system(self, location: str) -> tuple[Any, str]:
-        """The file system of a path or URL, and what it calls it. Raises MissingExtraError, and
-        ValueError or ImportError for a protocol that nobody knows.
+        """The file system of a path or URL, and what it calls it. Raises MissingExtraError,
+        InputError for a password in it, and ValueError or ImportError for a protocol that nobody
+        knows and for a path that its client would take for another.
         """
+        problem = password_problem(location)
+        if problem is not None:
+            raise InputError(without_password(location), problem)
         protocol = location.partition("://")[0] if "://" in location else "file"
         needed = _EXTRAS.get(protocol)
         if needed is not None and find_spec(needed[0]) is None:
             raise MissingExtraError(f"{protocol}://", needed[1])
+        if protocol in BY_HOST:
+            check_path(protocol, path_of(location))
         file_system, path = fsspec.core.url_to_fs(location, **self.options.get(protocol, {}))
+        if protocol in BY_HOST and path_of(location) not in ("/", path):
+            raise misread(path_of(location))
         return file_system, path
 
 
