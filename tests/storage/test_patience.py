@@ -50,6 +50,24 @@ def test_an_answer_that_does_not_come_is_given_up():
     never.set()
 
 
+def test_what_stands_none_beside_it_is_waited_for_and_not_begun_again():
+    answered, attempts = threading.Event(), []
+
+    def action() -> None:
+        attempts.append(1)
+        answered.wait()
+
+    with pytest.raises(InputError, match=r"^hdfs://h/a: cannot be reached, tried .*no answer in"):
+        QUICK.persist(action, "hdfs://h/a", alone=True)
+    answered.set()
+    assert attempts == [1]
+
+
+def test_what_stands_none_beside_it_is_tried_again_after_an_error():
+    action = failing(3, TimeoutError())
+    assert Patience(first_s=0.01).persist(action, "hdfs://h/a", alone=True) == "there"
+
+
 def test_work_ahead_gives_its_result_or_its_error():
     assert Ahead(lambda: 7).result() == 7
     with pytest.raises(ValueError, match="no"):

@@ -64,6 +64,18 @@ def test_files_are_put_listed_fetched_and_removed(far_folder, tmp_path):
 
 
 @slow
+@pytest.mark.parametrize("name", ["run#2", "run;2", "run?2"])
+def test_nothing_is_done_to_another_folder_than_the_one_that_is_named(hdfs, name):
+    (place(hdfs) / "run" / "a").write_text("1")
+    wrong = place(hdfs) / name
+    for ask in (wrong.exists, wrong.files, wrong.remove, lambda: (wrong / "b").write_text("2")):
+        with pytest.raises(InputError, match=r"run.2\S*: cannot be .*its client takes "):
+            ask()
+    wrong.remove_if_possible()
+    assert place(hdfs).files() == {"run/a": 1}
+
+
+@slow
 def test_an_unknown_protocol_and_a_store_that_is_away_are_one_line():
     with pytest.raises(InputError, match=r"^nope://h/a: cannot be opened \("):
         place("nope://h/a").exists()

@@ -43,6 +43,10 @@ class Ahead(Generic[T]):
         _under_way.add(self._thread)
         self._thread.start()
 
+    @property
+    def has_ended(self) -> bool:
+        return not self._thread.is_alive()
+
     def result(self, timeout_s: float | None = None) -> T:
         """Waits. Raises what the work raised, or TimeoutError."""
         self._thread.join(timeout_s)
@@ -94,17 +98,20 @@ class Patience:
         more_s = size_bytes / _SLOWEST_BYTES_PER_S
         return replace(self, attempt_s=self.attempt_s + more_s, total_s=self.total_s + more_s)
 
-    def persist(self, action: Callable[[], T], url: str) -> T:
-        """What ``action`` gives, which may be tried several times and has to stand that. Raises
-        OSError at once for what will not change, such as a missing file, and InputError with the
-        URL for missing keys and when patience ends.
+    def persist(self, action: Callable[[], T], url: str, *, alone: bool = False) -> T:
+        """What ``action`` gives, which may be tried several times and has to stand that. An attempt
+        that is given up goes on beside the next, and after this has returned; with ``alone`` it is
+        waited for until patience ends, and there is no next. Raises OSError at once for what will
+        not change, such as a missing file, and InputError with the URL for missing keys and when
+        patience ends.
         """
         call, began, pause = object(), time.monotonic(), self.first_s
         _calls[call] = began
         try:
             while True:
+                attempt = Ahead(action)
                 try:
-                    return Ahead(action).result(self.attempt_s)
+                    return attempt.result(self._wait_s(began) if alone else self.attempt_s)
                 except _DEFINITE:
                     raise
                 except Exception as error:  # noqa: BLE001 - every client has errors of its own
@@ -112,13 +119,20 @@ class Patience:
                         fix = "set them in the environment or ~/.aws of every machine that reads"
                         raise InputError(url, f"{reason(error)}: {fix}") from None
                     waited = time.monotonic() - began
-                    if waited + pause > self.total_s or _ending.is_set():
+                    over = waited + pause > self.total_s or _ending.is_set()
+                    if over or (alone and not attempt.has_ended):
                         problem = f"cannot be reached, tried for {waited:.0f} s ({reason(error)})"
                         raise InputError(url, f"{problem}: are its servers up?") from None
                 _ending.wait(pause)
                 pause = min(2 * pause, self.most_s)
         finally:
             _calls.pop(call, None)
+
+    def _wait_s(self, began: float) -> float | None:
+        """For an attempt that has no next."""
+        if self.attempt_s is None:
+            return None
+        return max(self.attempt_s, self.total_s - (time.monotonic() - began))
 
 
 _calls: dict[object, float] = {}  # that are being persisted with, and since when

@@ -15,13 +15,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
 
 from heterps.errors import InputError
 from heterps.storage.access import Storage, kind_of
 from heterps.storage.patience import Patience, reason
 from heterps.storage.publish import is_url, publish, put_file
+from heterps.storage.urls import without_password
 
 _T = TypeVar("_T")
 _BLOCK_BYTES = 8 << 20
@@ -72,11 +73,10 @@ class Url:
     @contextlib.contextmanager
     def fetched(self) -> Iterator[Path]:
         """A copy on a local disk, for the time of the block."""
-        with nameless_file() as local:
-            size = self._ask(lambda system, path: int(system.info(path)["size"]))
-            patience = self.storage.patience.for_bytes(size)
-            self._ask(lambda system, path: _get(system, path, local), patience)
-            yield local
+        size = self._ask(lambda system, path: int(system.info(path)["size"]))
+        patience = self.storage.patience.for_bytes(size)
+        with contextlib.ExitStack() as copies:
+            yield self._ask(lambda system, path: _get(system, path, copies), patience)
 
     def files(self) -> dict[str, int]:
         """Bytes of all files in this folder and those below, by relative name."""
@@ -136,7 +136,10 @@ def place(
     if parts.scheme in ("file", "local"):
         return Path(parts.path)
     if len(text) > _LONGEST_URL or not (parts.netloc or parts.path.strip("/")):
-        raise InputError(text[:100], "names no folder: expected such as hdfs://host:8020/folder")
+        raise InputError(
+            without_password(text)[:100],
+            "names no folder: expected such as hdfs://host:8020/folder",
+        )
     patience = Patience() if patience_s is None else Patience(total_s=patience_s)
     return Url(text.rstrip("/"), Storage(options or {}, patience=patience))
 
@@ -166,8 +169,16 @@ def nameless_file() -> Iterator[Path]:
     """A new file on a local disk that has no name there: nothing of it is left, whatever ends this
     process. The path is of use in this process alone.
     """
-    with tempfile.TemporaryFile(prefix="heterps-") as file:
-        yield Path(f"/proc/self/fd/{file.fileno()}")
+    with _nameless() as file:
+        yield _path_of(file)
+
+
+def _nameless() -> IO[bytes]:
+    return tempfile.TemporaryFile(prefix="heterps-")
+
+
+def _path_of(file: IO[bytes]) -> Path:
+    return Path(f"/proc/self/fd/{file.fileno()}")
 
 
 def _sizes(system: Any, path: str) -> dict[str, int]:
@@ -185,6 +196,12 @@ def _sizes(system: Any, path: str) -> dict[str, int]:
     return sizes
 
 
-def _get(system: Any, path: str, local: Path) -> None:
-    with system.open(path, "rb") as source, local.open("wb") as out:
+def _get(system: Any, path: str, copies: contextlib.ExitStack) -> Path:
+    """A copy of its own: should another attempt be faster, this one writes on beside it, and fails
+    when ``copies`` closes its file.
+    """
+    out = copies.enter_context(_nameless())
+    with system.open(path, "rb") as source:
         shutil.copyfileobj(source, out, _BLOCK_BYTES)
+    out.flush()
+    return _path_of(out)

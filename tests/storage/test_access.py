@@ -1,0 +1,51 @@
+import pytest
+
+from heterps.data.source import find_files
+from heterps.errors import InputError
+from heterps.storage.access import Storage
+from heterps.storage.places import place
+from heterps.storage.publish import is_there, to_url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "hdfs://h:8020/clicks/day#1.parquet",
+        "hdfs://h:8020/clicks/day#",
+        "hdfs://h:8020/clicks/day;1.parquet",
+        "hdfs:///clicks/day-?.parquet",
+        "hdfs://h:8020//clicks/day",
+        "hdfs://h:8020/clicks/a\tday",
+        "viewfs://c/clicks/day#1.parquet",
+        "webhdfs://h:9870/clicks/day?1.parquet",
+        "webhdfs://h:9870/clicks/day#",
+    ],
+)
+def test_a_name_that_its_client_takes_for_another_is_refused(url: str):
+    with pytest.raises(ValueError, match=r"its client takes .* for another: use none of #, "):
+        Storage().file_system(url)
+    with pytest.raises(InputError, match=r"^data\.train: '.*' cannot be opened \(its client"):
+        find_files([url])
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("hdfs://h:8020/clicks/[ab] day%201*.parquet", "/clicks/[ab] day%201*.parquet"),
+        ("hdfs://h:8020/a:b@c/", "/a:b@c/"),
+        ("hdfs://h:8020", "/"),
+        ("webhdfs://me@h:9870/clicks/day#1;2", "/clicks/day#1;2"),
+        ("s3://b/clicks/day#1?.parquet", "b/clicks/day#1?.parquet"),
+    ],
+)
+def test_other_names_are_what_they_say(url: str, path: str):
+    assert Storage().file_system(url)[1] == path
+
+
+@pytest.mark.parametrize(
+    "ask", [is_there, lambda url: to_url(url).__enter__(), lambda url: place(url).exists()]
+)
+def test_a_password_is_refused_without_showing_it(ask):
+    with pytest.raises(InputError, match=r"^webhdfs://me:…@knox/x\.csv: holds a password, ") as it:
+        ask("webhdfs://me:hunter2@knox/x.csv")
+    assert "hunter2" not in str(it.value)
