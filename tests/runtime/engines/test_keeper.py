@@ -2,7 +2,9 @@
 
 import signal
 
-from heterps.runtime.engines.ray.keeper import PREFIX, Keeper
+import pytest
+
+from heterps.runtime.engines.ray.keeper import LOCK, PREFIX, Keeper
 
 HOST = "127.0.0.1"
 
@@ -31,17 +33,36 @@ def test_a_folder_goes_with_the_last_keeper_that_uses_it(tmp_path):
     folder = tmp_path / f"{PREFIX}a"
     one, two = (Keeper(name, str(folder), HOST) for name in ("one", "two"))
     one.leave()
-    assert two.read("lock") == b""
+    assert two.read(LOCK) == b""
     two.leave()
     assert not folder.exists()
 
 
 def test_a_folder_whose_keepers_were_killed_goes_with_the_next_start(tmp_path):
-    left, used = tmp_path / f"{PREFIX}a", tmp_path / f"{PREFIX}b"
-    left.mkdir()
-    (left / "lock").touch()
+    left, used, next_one = (tmp_path / f"{PREFIX}{letter * 12}" for letter in "abc")
+    (left / "logs").mkdir(parents=True)
+    (left / LOCK).touch()
     keeper = Keeper("one", str(used), HOST)
     assert not left.exists()
-    Keeper("two", str(tmp_path / f"{PREFIX}c"), HOST).leave()
+    Keeper("two", str(next_one), HOST).leave()
     assert used.exists(), "its keeper lives"
     keeper.leave()
+
+
+@pytest.mark.parametrize("name", ["monday", "0123456789ab"])
+def test_a_folder_that_no_keeper_made_stays(tmp_path, name):
+    """Such as a run that was started with ``--out``: its ``lock`` is another one."""
+    run = tmp_path / f"{PREFIX}{name}"
+    (run / "model").mkdir(parents=True)
+    (run / "lock").touch()
+    Keeper("one", str(tmp_path / f"{PREFIX}{'a' * 12}"), HOST).leave()
+    assert sorted(path.name for path in run.iterdir()) == ["lock", "model"]
+
+
+def test_a_link_to_a_folder_is_not_followed(tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / LOCK).touch()
+    (tmp_path / f"{PREFIX}{'b' * 12}").symlink_to(other)
+    Keeper("one", str(tmp_path / f"{PREFIX}{'a' * 12}"), HOST).leave()
+    assert (other / LOCK).exists()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import os
+import re
 import shutil
 import signal
 import threading
@@ -19,7 +22,8 @@ from heterps.runtime.engines.ray.handover import Invitation, Inviter
 from heterps.wire.segments import remove_segments_of
 
 PREFIX = "heterps-run-"
-_LOCK = "lock"
+LOCK = ".heterps-keeper"  # shows that a folder is a keeper's: people may call theirs alike
+_OWN = re.compile(rf"{PREFIX}[0-9a-f]{{12}}")
 _LOOK_EVERY_S = 0.05
 _MOST_OUTPUT = 1 << 20
 
@@ -123,26 +127,41 @@ def _claimed(folder: Path) -> IO[bytes]:
     """The folder is in use as long as this is open. Those that nobody uses any more are removed:
     their keepers were killed."""
     for other in folder.parent.glob(f"{PREFIX}*"):
-        if other != folder:
+        if other != folder and _OWN.fullmatch(other.name):
             remove_unused(other)
     while True:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            lock = (folder / _LOCK).open("ab")
+            lock = (folder / LOCK).open("ab")
         except FileNotFoundError:
             continue
         fcntl.flock(lock, fcntl.LOCK_SH)
-        if (folder / _LOCK).exists():
+        if _is_at(lock, folder):
             return lock
         lock.close()
 
 
-def remove_unused(folder: Path) -> None:
-    """Unless a keeper has claimed it, or it is another user's."""
+def _is_at(lock: IO[bytes], folder: Path) -> bool:
+    """Whether it is still the folder's, which may have been removed and made anew."""
     try:
-        with (folder / _LOCK).open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (folder / _LOCK).unlink()
+        return os.path.samestat(os.fstat(lock.fileno()), (folder / LOCK).stat())
     except OSError:
+        return False
+
+
+def remove_unused(folder: Path) -> None:
+    """Unless a keeper has claimed it, or none ever had, or it is another user's. The lock goes
+    last: if this is killed, the next one goes on with it."""
+    if folder.is_symlink():
         return
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError), (folder / LOCK).open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_at(lock, folder):
+            return
+        for held in folder.iterdir():
+            if held.is_dir() and not held.is_symlink():
+                shutil.rmtree(held, ignore_errors=True)
+            elif held.name != LOCK:
+                held.unlink()
+        (folder / LOCK).unlink()
+        folder.rmdir()
