@@ -3,7 +3,9 @@ import json
 import pytest
 
 from heterps.cli import profile as command
+from heterps.job.load import load_job
 from heterps.planning.profile import Profile
+from heterps.runtime.profiling.cache import measured_key
 from heterps.testing.runs import document
 
 ON = {"compute_s": 0.01, "comm_s": 0.001, "alpha": 1, "beta": 1, "transfer_s": 0.001}
@@ -59,8 +61,21 @@ def test_planning_a_job_without_a_profile_measures_one_and_says_so(heterps, job,
     result = heterps("plan", str(job), "--json")
     assert result.code == 0, result.err
     assert "has no profile yet: measuring one into" in result.err
-    assert heterps("plan", str(job), "--json").err == ""
     assert len(measuring) == 1
+
+
+def test_figures_of_another_job_are_told_of(heterps, job, measuring):
+    """Types without any as well."""
+    heterps("profile", str(job))
+    result = heterps("plan", str(job), "--json")
+    assert result.code == 0
+    assert "job.profile.json is of another model, job or machine for cpu: heterps" in result.err
+    kept = job.parent / "job.profile.json"
+    loaded = load_job(job)
+    document = json.loads(kept.read_text())
+    document["types"]["cpu"]["key"] = measured_key(loaded, loaded.cluster.types[0])
+    kept.write_text(json.dumps(document))
+    assert heterps("plan", str(job), "--json").err == ""
 
 
 def test_a_profile_that_was_not_measured_is_not_lost(heterps, job, measuring):

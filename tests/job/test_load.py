@@ -90,3 +90,17 @@ def test_floats_with_an_exponent_are_numbers_in_yaml(tmp_path):
 def test_merged_keys_may_be_replaced(tmp_path):
     (tmp_path / "a.yaml").write_text("a: &x {p: 1, q: 2}\nb: {<<: *x, p: 3}")
     assert read_document(tmp_path / "a.yaml")["b"] == {"p": 3, "q": 2}
+
+
+def test_a_key_is_a_text_whatever_yaml_takes_it_for(tmp_path):
+    (tmp_path / "a.yaml").write_text("on: {yes: on}\nflag: true")
+    assert read_document(tmp_path / "a.yaml") == {"on": {"yes": True}, "flag": True}
+
+
+@pytest.mark.parametrize("line", ["", "profile:\n"])
+def test_a_profile_that_is_not_named_may_stand_beside_the_job(tmp_path, line):
+    (tmp_path / "job.profile.json").write_text(json.dumps(DOCUMENT["profile"]))
+    own = {part: DOCUMENT[part] for part in ("cluster", "workload")}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(own) + line)
+    assert load_job(tmp_path / "job.yaml").profile == DOCUMENT["profile"]
+    assert load_job(tmp_path / "job.yaml", ["profile=null"]).profile is None

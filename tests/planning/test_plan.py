@@ -3,7 +3,8 @@ import json
 import pytest
 
 from heterps.errors import InputError
-from heterps.planning.plan import make_plan, read_plan
+from heterps.planning.plan import check_fits, make_plan, read_plan
+from heterps.planning.problem import Problem
 from heterps.planning.schedulers.exact import ExactScheduler
 from heterps.testing.tiny import edge_problems, plain_problem
 
@@ -16,6 +17,7 @@ KEYS = {
     "cost",
     "lower_bound",
     "gap",
+    "proven_for",
     "evaluations",
     "planning_s",
 }
@@ -90,3 +92,29 @@ def test_a_plan_for_a_layer_without_figures_is_refused():
     problem = edge_problems()["a layer that one type cannot run"]
     with pytest.raises(InputError, match=r"plan\.assignment\[1\]"):
         read_plan(problem, document())
+
+
+def test_what_was_proven_for_another_problem_is_not_known_of_this():
+    problem = plain_problem()
+    document = ExactScheduler().plan(problem).as_document()
+    faster = problem.with_min_throughput(problem.workload.min_throughput / 2)
+    assert read_plan(problem, document).gap == 0
+    assert read_plan(faster, document).lower_bound is None
+
+
+def test_a_plan_of_more_than_there_is_does_not_fit():
+    plan = make_plan(plain_problem(), "by-hand", ("cpu", "gpu", "cpu"), (4, 2, 5))
+    check_fits(plain_problem().with_limits({"cpu": 9, "gpu": 2}), plan)
+    with pytest.raises(InputError, match=r"plan\.stages\[2\]\.units: make 9 of 'cpu', more than"):
+        check_fits(plain_problem().with_limits({"cpu": 8, "gpu": 2}), plan)
+
+
+def test_a_stage_that_needs_more_memory_than_a_unit_has_does_not_fit():
+    document = plain_problem().as_document()
+    for layer in document["profile"]["layers"]:
+        layer["weight_bytes"] = 2**30
+    for entry in document["cluster"]["types"]:
+        entry["memory_gib"] = 2**-10
+    plan = make_plan(plain_problem(), "by-hand", ("cpu", "gpu", "cpu"), (4, 2, 5))
+    with pytest.raises(InputError, match=r"plan\.stages\[1\]: layers 1 to 1 do not fit into"):
+        check_fits(Problem.parse(document), plan)

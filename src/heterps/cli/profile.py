@@ -95,8 +95,9 @@ def measured(
     return found
 
 
-def ensure_profile(job: Path, changes: list[str]) -> None:
-    """Makes the profile of a job that names none, so that it can be planned; says so."""
+def ensure_profile(job: Path, changes: list[str], *, measure: bool = True) -> None:
+    """Makes the profile of a job that names none, so that it can be planned; says so, and what in
+    one that was made before is of another job by now."""
     from heterps.job.load import read_document
 
     document = read_document(job)
@@ -104,10 +105,30 @@ def ensure_profile(job: Path, changes: list[str]) -> None:
     inline = isinstance(document.get("profile"), dict)
     named = any(change.startswith("profile=") for change in changes)
     trains = "model" in document and "data" in document and "plan" not in document
-    if inline or named or target.exists() or not trains:
+    if inline or named or not trains:
+        return
+    if target.exists():
+        _tell_outdated(job, changes, target)
+        return
+    if not measure:
         return
     print(f"{job} has no profile yet: measuring one into {target}", file=sys.stderr, flush=True)
     measured(job, changes, target)
+
+
+def _tell_outdated(job: Path, changes: list[str], target: Path) -> None:
+    from heterps.job.load import load_job, read_document
+    from heterps.planning.profile import Profile
+
+    found = Profile.parse(read_document(target), f"{target}: profile")
+    if not found.types:  # nobody measured it
+        return
+    from heterps.runtime.profiling.cache import outdated
+
+    names = outdated(load_job(job, ["profile=null", *changes]), found)
+    if names:
+        said = f"{target} is of another model, job or machine for {', '.join(names)}"
+        print(f"{said}: heterps profile {job} measures that", file=sys.stderr, flush=True)
 
 
 def _known(target: Path) -> Profile | None:

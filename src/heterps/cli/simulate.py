@@ -97,7 +97,7 @@ def _problem_and_plan(job: Path, plan: Path | None, changes: list[str]) -> tuple
     from heterps import api
     from heterps.errors import InputError
     from heterps.job.load import load_job, read_document
-    from heterps.planning.plan import read_plan
+    from heterps.planning.plan import check_fits, read_plan
     from heterps.planning.problem import Problem
 
     loaded = load_job(job, changes)
@@ -106,7 +106,9 @@ def _problem_and_plan(job: Path, plan: Path | None, changes: list[str]) -> tuple
         problem = Problem.of(api.counted(loaded))
         if document is None:
             return problem, api.plan(problem, seed=loaded.seed)
-        return problem, read_plan(problem, document)
+        found = read_plan(problem, document)
+        check_fits(problem, found)
+        return problem, found
     except InputError as error:
         where = plan if plan is not None and error.path.startswith("plan") else job
         raise InputError(f"{where}: {error.path}", error.problem) from None

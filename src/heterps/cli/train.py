@@ -101,8 +101,8 @@ def _prepared(
     from heterps.runtime.prepare import prepare
 
     document = None if plan is None else read_document(plan)
-    if plan is None and not dry_run:
-        ensure_profile(job, changes)
+    if plan is None:
+        ensure_profile(job, changes, measure=not dry_run)
     loaded = load_job(job, changes)
     try:
         return prepare(loaded, document, method)

@@ -236,7 +236,8 @@ def _alone_line(setup: Setup) -> str:
             parts.append(f"{name}: no plan")
         else:
             more = dollars / setup.plan.cost - 1 if setup.plan.cost else 0.0
-            parts.append(f"{name}: {money(dollars)} ({percent(more)} more)")
+            word = "less" if more < 0 else "more"
+            parts.append(f"{name}: {money(dollars)} ({percent(abs(more))} {word})")
     return ", ".join(parts)
 
 

@@ -30,7 +30,8 @@ def load_job(path: Path | str, changes: Sequence[str] = ()) -> Job:
     for change in changed:
         if len(change.keys) == 1:  # such as another file for a part
             change.apply(document)
-    if "profile" not in document and beside(path).is_file():
+    said = any(change.path == "profile" for change in changed)
+    if document.get("profile") is None and not said and beside(path).is_file():
         document["profile"] = beside(path).name
     origin: dict[str, Path] = {}
     for part in _PARTS:
@@ -103,6 +104,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                     problem=f"the key '{key.value}' stands twice", problem_mark=key.start_mark
                 )
             seen.add(key.value)
+            if key.tag == "tag:yaml.org,2002:bool":  # such as the key "on" of a profile
+                key.tag = "tag:yaml.org,2002:str"
         return super().construct_mapping(node, deep)
 
 

@@ -16,8 +16,8 @@ from heterps.planning.problem import Problem
 @dataclass(frozen=True)
 class Plan:
     """``lower_bound`` is a proven lower bound on the cost of any plan (dollars), None where nothing
-    is proven; ``evaluations`` counts assignments priced; ``planning_s`` is set by the caller, who
-    owns the clock."""
+    is proven, and ``proven_for`` the digest of the problem that it is of; ``evaluations`` counts
+    assignments priced; ``planning_s`` is set by the caller, who owns the clock."""
 
     method: str
     assignment: tuple[str, ...]
@@ -25,6 +25,7 @@ class Plan:
     lower_bound: float | None = None
     evaluations: int = 0
     planning_s: float | None = None
+    proven_for: str | None = None
 
     @property
     def cost(self) -> float:
@@ -88,6 +89,7 @@ class Plan:
             "cost_per_million_samples": self.breakdown.dollars_per_million_samples,
             "lower_bound": self.lower_bound,
             "gap": self.gap,
+            "proven_for": self.proven_for,
             "evaluations": self.evaluations,
             "planning_s": self.planning_s,
         }
@@ -97,7 +99,10 @@ def make_plan(
     problem: Problem, method: str, assignment: Sequence[str], units: Sequence[int], **proof: Any
 ) -> Plan:
     """A plan whose figures are the cost model's."""
-    return Plan(method, tuple(assignment), evaluate(problem, assignment, units), **proof)
+    proven = proof.get("lower_bound") is not None
+    digest = problem.digest if proven else None
+    breakdown = evaluate(problem, assignment, units)
+    return Plan(method, tuple(assignment), breakdown, proven_for=digest, **proof)
 
 
 class _StageDocument(Record):
@@ -116,6 +121,7 @@ class _PlanDocument(Record):
     lower_bound: Amount | None = None
     evaluations: Count = 0
     planning_s: Amount | None = None
+    proven_for: Text | None = None
 
 
 class _StagesDocument(Record):
@@ -124,7 +130,8 @@ class _StagesDocument(Record):
 
 
 def read_plan(problem: Problem, document: object, path: str = "plan") -> Plan:
-    """A plan from its JSON form; its figures are computed anew for ``problem``.
+    """A plan from its JSON form; its figures are computed anew for ``problem``. What was proven for
+    another one is not known of this.
 
     Raises InputError.
     """
@@ -142,10 +149,27 @@ def read_plan(problem: Problem, document: object, path: str = "plan") -> Plan:
         read.method,
         read.assignment,
         [stage.units for stage in read.stages],
-        lower_bound=read.lower_bound,
+        lower_bound=read.lower_bound if read.proven_for == problem.digest else None,
         evaluations=read.evaluations,
         planning_s=read.planning_s,
     )
+
+
+def check_fits(problem: Problem, plan: Plan, path: str = "plan") -> None:
+    """Raises InputError for more units than there are, and for layers that fit into no unit."""
+    limits = {entry.name: entry.limit for entry in problem.cluster.types}
+    used: Counter[str] = Counter()
+    for number, stage in enumerate(plan.stages):
+        where = f"{path}.stages[{number}]"
+        used[stage.type] += stage.units
+        if used[stage.type] > limits[stage.type]:
+            there = f"more than the {limits[stage.type]} that there are for stages"
+            raise InputError(
+                f"{where}.units", f"make {used[stage.type]} of '{stage.type}', {there}"
+            )
+        if stage.last >= problem.kernel.reach[stage.first, problem.types.index(stage.type)]:
+            what = f"do not fit into cluster.types.{stage.type}.memory_gib"
+            raise InputError(where, f"layers {stage.first} to {stage.last} {what}")
 
 
 def read_stages(

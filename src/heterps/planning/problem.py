@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -60,6 +62,12 @@ class Problem:
 
     def as_document(self) -> dict[str, Any]:
         return {part: getattr(self, part).as_document() for part in _PARTS}
+
+    @cached_property
+    def digest(self) -> str:
+        """What is proven for a problem holds for others with the same one."""
+        text = json.dumps(self.as_document(), sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from heterps.job.spec import Job
 from heterps.job.training import ValidationSpec
 from heterps.models.chain import Chain
 from heterps.models.trace import Trace, trace
-from heterps.planning.plan import Plan, read_plan, read_stages
+from heterps.planning.plan import Plan, check_fits, read_plan, read_stages
 from heterps.planning.problem import Problem
 from heterps.planning.schedulers import make_scheduler
 from heterps.runtime.building import build_model, table_spec
@@ -202,6 +202,7 @@ def _plan(
         found = make_scheduler(method, seed=job.seed).plan(problem)
     else:
         found = read_plan(problem, given)
+        check_fits(problem, found)
     return found, [StageLayout(s.first, s.last, s.type, s.units) for s in found.stages]
 
 

@@ -47,7 +47,7 @@ class BayesianScheduler(Scheduler):
         incumbent = Incumbent(problem, self.name, self.evaluations, report)
         with _silent():
             sampler = optuna.samplers.TPESampler(
-                seed=self.seed, n_startup_trials=self.random_trials
+                seed=self.seed % 2**32, n_startup_trials=self.random_trials
             )
             study = optuna.create_study(sampler=sampler)
             while incumbent.evaluations < self.evaluations and not (incumbent.found and stop()):

@@ -11,6 +11,7 @@ from typing import Any
 
 from heterps.job.resources import ResourceType
 from heterps.job.spec import Job
+from heterps.planning.profile import Profile
 from heterps.runtime.run_folder import installed_versions
 
 _FORMAT = 3  # of what is measured: another one makes all earlier profiles outdated
@@ -38,6 +39,13 @@ def measured_key(job: Job, entry: ResourceType) -> str:
         parts |= {"engine": job.engine, "ray": document.get("ray")}
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def outdated(job: Job, known: Profile) -> list[str]:
+    """The types of the job whose figures are missing, or would be others if measured now."""
+    entries = [entry for entry in job.cluster.types if entry.limit > 0]
+    keys = {name: about.key for name, about in known.types.items()}
+    return [entry.name for entry in entries if keys.get(entry.name) != measured_key(job, entry)]
 
 
 def machine() -> dict[str, Any]:
