@@ -15,6 +15,7 @@ from heterps.runtime.stage import RowGradients
 from heterps.testing.servers import serving
 
 
+@pytest.mark.timeout(60)
 def test_rows_of_many_layers_and_micro_batches_ahead_do_not_hold_up_the_batch_before(tmp_path):
     """One thread asks for the rows of batch 1 before it gives the gradients of batch 0."""
     layers = [(f"slot{n}", SparseEmbedding(["C1"], 2, f"slot{n}")) for n in range(60)]
