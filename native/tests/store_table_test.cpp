@@ -84,6 +84,23 @@ int cold_descriptor(const std::string& folder) {
     return -1;
 }
 
+// What `mix64` makes into the hash.
+std::int64_t id_of_hash(std::uint64_t hash) {
+    const auto unshift = [](std::uint64_t x, int bits) {
+        std::uint64_t result = x;
+        for (int known = bits; known < 64; known += bits) result = x ^ (result >> bits);
+        return result;
+    };
+    const auto inverse = [](std::uint64_t odd) {
+        std::uint64_t result = odd;  // each round doubles the bits that are right, from three on
+        for (int i = 0; i < 5; ++i) result *= 2 - odd * result;
+        return result;
+    };
+    std::uint64_t x = unshift(hash, 31) * inverse(0x94d049bb133111ebu);
+    x = unshift(x, 27) * inverse(0xbf58476d1ce4e5b9u);
+    return static_cast<std::int64_t>(unshift(x, 30));
+}
+
 }  // namespace
 
 TEST(a_table_keeps_rows_in_ram_and_on_disk_alike) {
@@ -107,6 +124,26 @@ TEST(a_table_keeps_rows_in_ram_and_on_disk_alike) {
     rows.erase(some[0]);
     rows.erase(some[1]);
     check_rows(cold, rows);
+}
+
+TEST(ids_that_look_alike_on_disk_keep_a_row_each) {
+    const TemporaryFolder folder;
+    Table table(options(folder.path(), 1));
+    std::map<std::int64_t, std::vector<float>> rows;
+    std::mt19937_64 random(1);
+    std::vector<std::int64_t> ids;
+    for (std::uint64_t i = 0; i < 600; ++i)  // of one segment, with the same 16 bits at the end
+        ids.push_back(id_of_hash((random() >> 32) << 26 | i << 16 | 0x1234));
+    CHECK_EQUAL(Index::hash(ids[7]) & 0x3ffffff, std::uint64_t{7 << 16 | 0x1234});
+    for (std::uint64_t step = 0; step < 200; ++step) {
+        Traffic traffic(step, 40, ids.size());
+        for (std::int64_t& id : traffic.ids) id = ids[static_cast<std::size_t>(id)];
+        traffic.push(table);
+        traffic.add_to(rows);
+        CHECK_EQUAL(table.size(), rows.size());
+    }
+    CHECK(table.stats().at("cold_rows") > 100);
+    check_rows(table, rows);
 }
 
 TEST(a_pull_gives_the_same_rows_past_the_cache_and_through_it) {

@@ -30,8 +30,10 @@ VisitCold Table::visit_cold() {
     };
 }
 
-// The slow way, for the rare id whose 16 bits agree with another's on disk.
+// The slow way, for the rare id whose 16 bits agree with another's on disk. It may have come in as
+// what another id was taken for.
 Slot Table::bring_in_one(std::int64_t id) {
+    if (const Slot hot = rows_.find_hot(id, Index::hash(id))) return hot;
     std::vector<Slot> candidates;
     rows_.visit_cold_candidates(Index::hash(id), [&](Slot slot) { candidates.push_back(slot); });
     for (const Slot slot : candidates) {
