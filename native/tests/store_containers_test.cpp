@@ -12,6 +12,7 @@
 #include "heterps/store/sightings.hpp"
 #include "heterps/store/slab.hpp"
 #include "heterps/store/thread_pool.hpp"
+#include "heterps/store/update.hpp"
 
 using namespace heterps::store;
 
@@ -123,6 +124,22 @@ TEST(sightings_count_like_a_map) {
         CHECK_EQUAL(sightings.find(id) != nullptr, seen >= 19900);
     }
     CHECK_EQUAL(sightings.size(), left);
+}
+
+TEST(steps_at_which_no_row_was_last_seen_are_not_kept) {
+    SeenCounts seen, of_a_thread;
+    for (std::uint32_t step = 0; step < 100; ++step) {
+        seen.add(step, 2);
+        if (step >= 10) seen.add(step - 10, -2);
+    }
+    CHECK_EQUAL(seen.steps(), 10u);
+    of_a_thread.add(95, -2);  // what another thread has added
+    of_a_thread.add(100);
+    seen.merge(of_a_thread);
+    CHECK_EQUAL(seen.steps(), 10u);
+    CHECK_EQUAL(of_a_thread.steps(), 0u);
+    CHECK_EQUAL(seen.since(90), 19u);
+    CHECK_EQUAL(seen.since(96), 9u);
 }
 
 TEST(gradients_are_summed_by_part_and_occurrence) {

@@ -15,11 +15,7 @@ constexpr std::size_t kBlock = 32;
 }  // namespace
 
 void SeenCounts::merge(SeenCounts& other) {
-    for (const auto& [step, count] : other.counts_) {
-        std::int64_t& sum = counts_[step];
-        sum += count;
-        if (sum == 0) counts_.erase(step);
-    }
+    for (const auto& [step, count] : other.counts_) add(step, count);
     other.counts_.clear();
 }
 

@@ -16,9 +16,13 @@ namespace heterps::store {
 // How many rows were last seen at each step; kept only where rows can expire.
 class SeenCounts {
   public:
-    void add(std::uint32_t step, std::int64_t count = 1) { counts_[step] += count; }
+    void add(std::uint32_t step, std::int64_t count = 1) {
+        const auto at = counts_.try_emplace(step).first;
+        if ((at->second += count) == 0) counts_.erase(at);
+    }
     void merge(SeenCounts& other);  // and empties the other
     std::uint64_t since(std::uint32_t step) const;
+    std::size_t steps() const { return counts_.size(); }
 
   private:
     std::unordered_map<std::uint32_t, std::int64_t> counts_;
