@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from heterps.data.source import find_files
@@ -49,3 +52,20 @@ def test_a_password_is_refused_without_showing_it(ask):
     with pytest.raises(InputError, match=r"^webhdfs://me:…@knox/x\.csv: holds a password, ") as it:
         ask("webhdfs://me:hunter2@knox/x.csv")
     assert "hunter2" not in str(it.value)
+
+
+_FORKS = """
+import subprocess, sys
+from heterps.storage.access import Storage
+system, path = Storage().file_system(sys.argv[1])
+system.makedirs(path)
+assert system.isdir(path)
+del system
+subprocess.run(["true"], preexec_fn=lambda: None, check=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_has_read_from_hdfs_can_fork(hdfs):
+    """As Ray does when it starts a node."""
+    subprocess.run([sys.executable, "-c", _FORKS, f"{hdfs}/new"], check=True, timeout=60)

@@ -32,6 +32,11 @@ _EXTRAS = {
 }
 
 
+# fsspec forgets its file systems in a child right after a fork. The end of one with a client in
+# native code waits for threads there that the child does not have, and so would whoever forks.
+_KEPT: dict[int, Any] = {}
+
+
 @dataclass(frozen=True)
 class Storage:
     """``options`` are keyword arguments of fsspec's file systems, by protocol."""
@@ -55,6 +60,8 @@ class Storage:
         if protocol in BY_HOST:
             check_path(protocol, path_of(location))
         file_system, path = fsspec.core.url_to_fs(location, **self.options.get(protocol, {}))
+        if protocol in ("hdfs", "viewfs"):
+            _KEPT[id(file_system)] = file_system
         if protocol in BY_HOST and path_of(location) not in ("/", path):
             raise misread(path_of(location))
         return file_system, path
