@@ -9,6 +9,7 @@ from heterps.ps.client import Client
 from heterps.ps.peers import FORGET_AFTER_S, REMEMBERED_CALLS, CallLog
 from heterps.ps.protocol import TableSpec
 from heterps.ps.server import Server
+from heterps.ps.service import Service
 from heterps.testing.servers import LossyLine, RawPeer
 from heterps.wire.frames import as_buffer
 from heterps.wire.segments import Segment
@@ -247,3 +248,38 @@ def test_a_server_says_where_it_cannot_listen():
             server.bind("ipc:///nowhere/s")
     finally:
         server.close()
+
+
+# -- loading
+
+
+def slow_loads(monkeypatch) -> tuple[threading.Event, threading.Event]:
+    """Of a load: it is about to make a new table; it may go on."""
+    begun, go = threading.Event(), threading.Event()
+    make_table = Service.make_table
+
+    def slowly(service, spec):
+        begun.set()
+        assert go.wait(20)
+        return make_table(service, spec)
+
+    monkeypatch.setattr(Service, "make_table", slowly)
+    return begun, go
+
+
+def test_a_pull_that_waits_for_a_batch_waits_for_a_load_too(client, table, tmp_path, monkeypatch):
+    table.push([1], ONES)
+    client.save(tmp_path / "before")
+    table.accumulate(0, (0, 0), [1], ONES, parts=1)
+    client.save(tmp_path / "after")
+    client.load(tmp_path / "before")
+    waiting = table.pull_async([1], batch=1)
+    begun, go = slow_loads(monkeypatch)
+    loading = threading.Thread(target=client.load, args=(tmp_path / "after",))
+    loading.start()
+    assert begun.wait(20)
+    assert client.stats()[0]["tables"]["t"]["rows"] == 1
+    assert not waiting.done()
+    go.set()
+    loading.join(20)
+    assert waiting.result(20).tolist() == [[-2.0] * DIM]

@@ -199,8 +199,8 @@ class Background:
         shard, shards = self._service.shard, self._service.shards
         for name, hosted in chosen.tables.items():
             if len(hosted.table) or hosted.table.step:
-                hosted.table.close()
-                hosted.table = self._service.make_table(hosted.spec)
+                old, hosted.table = hosted.table, self._service.make_table(hosted.spec)
+                old.close()
             hosted.table.load(path, shard, shards, names[name])
         for name, tensor in chosen.tensors.items():
             tensor.load(path, name)

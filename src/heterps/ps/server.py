@@ -111,7 +111,8 @@ class Server:
         self._service.close()
 
     def _patience_ms(self) -> int:
-        expiry = self._service.next_expiry()
+        # The end of a load, for which waiting pulls wait as well, comes by the background's handle.
+        expiry = None if self._background.loading else self._service.next_expiry()
         wait = _SWEEP_S if expiry is None else min(_SWEEP_S, expiry - time.monotonic())
         return math.ceil(max(0.0, wait) * 1000)
 
@@ -204,6 +205,8 @@ class Server:
         self._peers.forget_all(generation)
 
     def _answer_ripe(self) -> None:
+        if self._background.loading:
+            return
         for request, outcome in self._service.ripe(time.monotonic()):
             if isinstance(outcome, Answer):
                 self._done(request, outcome)
