@@ -1,5 +1,6 @@
 // A table against a plain map, in RAM and with most rows on disk; what fails and what threads do.
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -275,6 +276,32 @@ TEST(a_last_part_that_the_disk_refuses_is_kept_though_its_caller_has_gone_on) {
     setrlimit(RLIMIT_FSIZE, &before);
     table.announce(batch - 1, 1, {});  // tries again
     CHECK_EQUAL(table.committed(), batch - 1);
+    check_rows(table, rows);
+}
+
+TEST(loading_ahead_goes_on_after_a_thread_that_could_not_be_started) {
+    const TemporaryFolder folder;
+    Table table(options(folder.path(), 400000));
+    std::map<std::int64_t, std::vector<float>> rows;
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        Traffic(i, 1000, 40000).push(table);
+        Traffic(i, 1000, 40000).add_to(rows);
+    }
+    table.drain();
+    const Traffic traffic(0, 1000, 40000);
+    pthread_attr_t before, huge;
+    CHECK_EQUAL(pthread_getattr_default_np(&before), 0);
+    CHECK_EQUAL(pthread_attr_init(&huge), 0);
+    CHECK_EQUAL(pthread_attr_setstacksize(&huge, std::size_t{1} << 50), 0);
+    CHECK_EQUAL(pthread_setattr_default_np(&huge), 0);
+    table.prefetch(traffic.ids.data(), traffic.ids.size());
+    table.drain();
+    CHECK_EQUAL(pthread_setattr_default_np(&before), 0);
+    CHECK(!table.cold_error().empty());
+    const double loaded = table.stats().at("loaded_ahead");
+    table.prefetch(traffic.ids.data(), traffic.ids.size());
+    table.drain();
+    CHECK(table.stats().at("loaded_ahead") > loaded);
     check_rows(table, rows);
 }
 

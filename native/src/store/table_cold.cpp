@@ -174,7 +174,7 @@ bool Table::write_out(Outgoing& outgoing, AlignedBuffer& buffer) {
     }
 }
 
-void Table::note_cold_error(const StoreError& error) {
+void Table::note_cold_error(const std::exception& error) {
     ++counters_.cold_errors;
     const std::lock_guard<std::mutex> lock(ahead_mutex_);
     cold_error_ = error.what();

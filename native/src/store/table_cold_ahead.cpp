@@ -128,7 +128,7 @@ void Table::work_ahead() {
             if (floors > 0 || moved_ > 0 || slice_ || cleaning) work_slice(floors, cleaning);
             if (!slice_) lifted_ = lift_->served();
             count_working_bytes();
-        } catch (const StoreError& error) {
+        } catch (const std::exception& error) {  // no memory and no thread to be had as well
             note_cold_error(error);  // a hint that failed; a pull will say so if it is still so
             slice_.reset();
             lifted_ = lift_->served();

@@ -184,7 +184,7 @@ class Table {
     Outgoing& next_moving();
 
     bool write_out(Outgoing& outgoing, AlignedBuffer& buffer);
-    void note_cold_error(const StoreError& error);
+    void note_cold_error(const std::exception& error);
     std::uint64_t spare_places() const;
     void note_pulled(std::size_t count);
     void note_step(std::size_t count);
