@@ -7,11 +7,12 @@ import pytest
 from heterps.errors import InputError, ServerError, WireError
 from heterps.ps.client import Client
 from heterps.ps.peers import FORGET_AFTER_S, REMEMBERED_CALLS, CallLog
-from heterps.ps.protocol import TableSpec
+from heterps.ps.protocol import DenseSpec, TableSpec
+from heterps.ps.requests import Answer
 from heterps.ps.server import Server
 from heterps.ps.service import Service
 from heterps.testing.servers import LossyLine, RawPeer
-from heterps.wire.frames import as_buffer
+from heterps.wire.frames import MAX_BUFFER_BYTES, as_buffer
 from heterps.wire.segments import Segment
 from heterps.wire.sessions import Greeting, read_refusal
 
@@ -283,3 +284,27 @@ def test_a_pull_that_waits_for_a_batch_waits_for_a_load_too(client, table, tmp_p
     go.set()
     loading.join(20)
     assert waiting.result(20).tolist() == [[-2.0] * DIM]
+
+
+# -- what is too large
+
+
+def test_a_call_that_is_too_large_fails_alone(server):
+    with Client(server.addresses[1:], KEY, generation=3, timeout_s=10) as client:
+        table = client.create_table("t", TableSpec(dim=DIM))
+        waiting = table.pull_async([1], batch=1)
+        with pytest.raises(WireError, match=r"'dense_create'.* at most"):
+            client.create_tensor("w", np.zeros(MAX_BUFFER_BYTES // 4 + 1, np.float32), DenseSpec())
+        table.accumulate(0, (0, 0), [1], ONES, parts=1)
+        assert waiting.result(20).shape == (1, DIM)
+        assert client.stats()[0]["clients"] == 1
+
+
+def test_an_answer_that_cannot_be_sent_is_an_error_of_its_call(server, client, table, monkeypatch):
+    waiting = table.pull_async([1], batch=1)
+    large = Answer({"text": "x" * (1 << 17)})
+    monkeypatch.setattr(Service, "_rows", lambda *_: large)
+    table.accumulate(0, (0, 0), [1], ONES, parts=1)
+    with pytest.raises(ServerError, match="a header of"):
+        waiting.result(20)
+    client.ping()

@@ -10,6 +10,7 @@ from heterps.wire.frames import (
     DTYPES,
     MAX_BUFFER_BYTES,
     MAX_HEADER_BYTES,
+    Buffer,
     Header,
     as_buffer,
     attach_payload,
@@ -117,6 +118,20 @@ def test_a_header_beyond_the_limit_is_neither_written_nor_read():
         decode_header(bytes(MAX_HEADER_BYTES + 1))
     with pytest.raises(WireError, match="at most"):
         encode_header(Header(0, 1, "x", {"a": bytes(MAX_HEADER_BYTES)}, ()))
+
+
+@pytest.mark.parametrize("sizes", [(MAX_BUFFER_BYTES + 1,), (1, MAX_BUFFER_BYTES)])
+def test_arrays_beyond_the_limit_are_not_sent(sizes):
+    buffers = tuple(as_buffer(np.empty(size, np.uint8)) for size in sizes)
+    with pytest.raises(WireError, match=f"'push'.* {MAX_BUFFER_BYTES + 1} bytes.* at most"):
+        encode_header(Header(0, 0, "push", {}, buffers))
+
+
+def test_arrays_in_shared_memory_are_limited_one_by_one():
+    half = Buffer("u1", (MAX_BUFFER_BYTES,), None, segment=1)
+    encode_header(Header(0, 0, "push", {}, (half, half)))
+    with pytest.raises(WireError, match="at most"):
+        encode_header(Header(0, 0, "push", {}, (Buffer("u2", half.shape, None, segment=1),)))
 
 
 def test_fields_of_other_types_are_not_sent():

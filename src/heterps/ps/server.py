@@ -129,7 +129,7 @@ class Server:
             if self._peers.is_hello(parts):
                 self._send(route, self._peers.greet(parts))
                 return
-            if sum(part.nbytes for part in parts) > MAX_BUFFER_BYTES:
+            if sum(part.nbytes for part in parts[2:]) > MAX_BUFFER_BYTES:
                 raise WireError(f"a message of more than {MAX_BUFFER_BYTES} bytes")
             peer, header = self._peers.open(parts)
         except WireError as error:
@@ -227,7 +227,12 @@ class Server:
 
     def _done(self, request: Request, answer: Answer) -> None:
         fields = {**answer.fields, "call": request.number}
-        self._send(request.route, request.peer.session.seal(DONE, fields, answer.buffers))
+        try:
+            parts = request.peer.session.seal(DONE, fields, answer.buffers)
+        except WireError as error:
+            self._fail(request, error)
+        else:
+            self._send(request.route, parts)
 
     def _fail(self, request: Request, error: Exception) -> None:
         fields = {**error_fields(error), "call": request.number}

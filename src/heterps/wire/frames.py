@@ -82,6 +82,8 @@ def as_buffer(array: NDArray[Any], dtype: str | None = None) -> Buffer:
 
 
 def encode_header(header: Header) -> bytes:
+    """Raises WireError for what the other side would not read."""
+    _check_sizes(header)
     buffers = [[b.dtype, b.shape, b.segment, b.offset] for b in header.buffers]
     values = [PROTOCOL, header.generation, header.counter, header.verb, header.fields, buffers]
     try:
@@ -100,8 +102,7 @@ def payload(buffers: Sequence[Buffer]) -> list[memoryview]:
 
 def decode_header(raw: bytes | memoryview) -> Header:
     """Raises WireError; trusts nothing."""
-    if len(raw) > MAX_HEADER_BYTES:
-        raise WireError(f"a header of {len(raw)} bytes; at most {MAX_HEADER_BYTES} are read")
+    check_header_size(raw)
     match unpack_values(raw):
         case (int(protocol), int(generation), int(counter), str(verb), dict(fields), tuple(rest)):
             pass
@@ -117,6 +118,11 @@ def decode_header(raw: bytes | memoryview) -> Header:
     return Header(generation, counter, verb, fields, tuple(_decode_buffer(b) for b in rest))
 
 
+def check_header_size(raw: bytes | memoryview) -> None:
+    if len(raw) > MAX_HEADER_BYTES:
+        raise WireError(f"a header of {len(raw)} bytes; at most {MAX_HEADER_BYTES} are read")
+
+
 def attach_payload(header: Header, frames: Sequence[memoryview]) -> Header:
     """The header with its inline buffers as arrays over the frames, without a copy."""
     inline = [buffer for buffer in header.buffers if buffer.inline]
@@ -125,6 +131,15 @@ def attach_payload(header: Header, frames: Sequence[memoryview]) -> Header:
     left = iter(frames)
     buffers = tuple(_over(b, next(left)) if b.inline else b for b in header.buffers)
     return Header(header.generation, header.counter, header.verb, header.fields, buffers)
+
+
+def _check_sizes(header: Header) -> None:
+    sizes = [b.size_bytes for b in header.buffers]
+    behind = sum(b.size_bytes for b in header.buffers if b.inline)
+    most = max(behind, *sizes, 0)
+    if most > MAX_BUFFER_BYTES:
+        limit = f"at most {MAX_BUFFER_BYTES} are sent at once"
+        raise WireError(f"'{header.verb}' with arrays of {most} bytes; {limit}")
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
