@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from heterps.errors import WireError
-from heterps.wire.frames import as_buffer
+from heterps.wire import sessions
+from heterps.wire.frames import MAX_HEADER_BYTES, as_buffer
 from heterps.wire.sessions import (
     Greeting,
     Parts,
@@ -98,6 +99,14 @@ def test_a_recorded_welcome_is_not_accepted_again():
 def test_what_is_no_message_is_refused(sizes):
     with pytest.raises(WireError):
         read_hello([memoryview(bytes(size)) for size in sizes], KEY)
+
+
+def test_a_long_header_is_refused_before_its_signature_is_looked_at(pair, monkeypatch):
+    client, server = pair
+    parts = views(client.seal("push", {}))
+    monkeypatch.setattr(sessions, "_mac", None)
+    with pytest.raises(WireError, match="a header of 65537 bytes"):
+        server.open([memoryview(bytes(MAX_HEADER_BYTES + 1)), *parts[1:]])
 
 
 def test_a_refusal_is_told_from_other_messages(pair):

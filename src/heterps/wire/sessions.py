@@ -22,6 +22,7 @@ from heterps.wire.frames import (
     Buffer,
     Header,
     attach_payload,
+    check_header_size,
     decode_header,
     encode_header,
     payload,
@@ -160,6 +161,7 @@ def _signed(header: Header, session: bytes, key: bytes) -> Parts:
 def _verified(parts: Sequence[memoryview], key: bytes) -> Header:
     """Reads a header only after its signature was found right."""
     session_id(parts)
+    check_header_size(parts[0])  # who has no key is not to cost more than this
     if not hmac.compare_digest(parts[1][ID_BYTES:], _mac(parts[0], key)):
         raise WireError("not signed with this run's key")
     return decode_header(parts[0])

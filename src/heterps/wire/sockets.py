@@ -23,12 +23,16 @@ MAX_IPC_PATH = 107
 _ZAP = "inproc://zeromq.zap.01"
 _DOMAIN = b"heterps"
 _QUEUED_MESSAGES = 1000
+_CURVE_BYTES = 64  # more than encryption adds to a frame
 _KERNEL_BUFFER_BYTES = 1 << 22
 
 
 def listening_socket(context: Context, key: bytes, *, encrypt: bool) -> Socket:
     """A ROUTER, not yet bound. There has to be a Gatekeeper in the context: it admits those who
-    hold the run's key, so that nobody else can fill the memory with messages.
+    hold the run's key, so that nobody else's messages are queued.
+
+    Until it has spoken a stranger can hold the memory of one message for each connection, for as
+    long as a handshake may take; that is long, since a server that is at work answers late.
     """
     socket = _socket(context, zmq.ROUTER)
     socket.zap_domain = _DOMAIN
@@ -75,7 +79,7 @@ def receive(socket: Socket) -> list[memoryview] | None:
 
 
 class Gatekeeper:
-    """Admits those who hold the run's key (ZAP, RFC 27), before they can send anything.
+    """Admits those who hold the run's key (ZAP, RFC 27), before a message of theirs is queued.
 
     By their CURVE key, or with PLAIN by a password for their random name, which tells nothing of
     the key. Whoever copies that from the line still cannot sign a message.
@@ -118,7 +122,7 @@ def _socket(context: Context, kind: int) -> Socket:
     socket = context.socket(kind)
     socket.linger = 0
     socket.sndhwm = socket.rcvhwm = _QUEUED_MESSAGES
-    socket.maxmsgsize = MAX_BUFFER_BYTES
+    socket.maxmsgsize = MAX_BUFFER_BYTES + _CURVE_BYTES
     if _allows_large_buffers():
         socket.sndbuf = socket.rcvbuf = _KERNEL_BUFFER_BYTES
     # On tcp a silent peer is noticed after two seconds; a killed one at once.
