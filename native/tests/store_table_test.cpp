@@ -196,6 +196,48 @@ TEST(a_capture_is_the_table_at_its_moment) {
     }
 }
 
+TEST(what_was_removed_is_kept_for_a_delta_only) {
+    Table table(options());
+    const std::vector<std::int64_t> ids = {1, 2, 3, 4};
+    const std::vector<float> zeros(ids.size() * kDim);
+    const auto push = [&](Table& into) { into.push(ids.data(), ids.size(), zeros.data(), {}); };
+    const auto removed = [](Table& from, bool ok) {
+        const auto capture = from.capture(-1);
+        capture->finish(ok);
+        return capture->summary().removed.size();
+    };
+    push(table);
+    table.remove(ids.data(), 1);
+    CHECK_EQUAL(removed(table, false), 0u);
+    table.remove(ids.data() + 1, 1);
+    {
+        const auto first = table.capture(-1);
+        CHECK_EQUAL(first->summary().removed.size(), 0u);
+        table.remove(ids.data() + 2, 1);
+        first->finish(true);
+    }
+    table.remove(ids.data() + 3, 1);
+    CHECK_EQUAL(removed(table, false), 2u);
+    CHECK_EQUAL(removed(table, true), 2u);
+    CHECK_EQUAL(removed(table, true), 0u);
+    Table loaded(options());
+    push(loaded);
+    loaded.set_step(7);
+    loaded.remove(ids.data(), 1);
+    CHECK_EQUAL(removed(loaded, false), 1u);
+    CHECK_EQUAL(removed(loaded, false), 1u);
+}
+
+TEST(what_was_removed_counts_as_memory) {
+    Table table(options());
+    table.set_step(1);
+    const Traffic traffic(1, 20000, 1 << 30);
+    traffic.push(table);
+    const double before = table.stats().at("memory_bytes");
+    table.remove(traffic.ids.data(), traffic.ids.size());
+    CHECK(table.stats().at("memory_bytes") > before + 20000 * 16);
+}
+
 TEST(a_torn_cold_file_is_an_error_and_changes_nothing) {
     const TemporaryFolder folder;
     Table table(options(folder.path(), 40000));

@@ -118,7 +118,7 @@ void Rows::drop(std::int64_t id, Slot slot) {
         slab_.release(slot.place());
     }
     __atomic_fetch_sub(&bucket_counts_[bucket_of(id)], 1, __ATOMIC_RELAXED);
-    segments_[Index::segment(hash)].removed.insert(id);
+    if (keeps_removed_) segments_[Index::segment(hash)].removed.insert(id);
 }
 
 bool Rows::move(std::int64_t id, Slot from, Slot to) {
@@ -180,13 +180,24 @@ std::vector<std::int64_t> Rows::removed() const {
     return ids;
 }
 
+void Rows::keep_removed(bool keep) {
+    keeps_removed_ = keep;
+    if (keep) return;
+    for (Segment& segment : segments_) segment.removed.clear();
+}
+
 void Rows::forget_removed(const std::vector<std::int64_t>& ids) {
     for (const std::int64_t id : ids) segments_[Index::segment(Index::hash(id))].removed.erase(id);
 }
 
 std::size_t Rows::bytes() const {
     std::size_t sum = slab_.bytes() + index_.bytes() + (tiered_ ? cold_index_.bytes() : 0);
-    for (const Segment& segment : segments_) sum += segment.sightings.bytes();
+    constexpr std::size_t kRemoved = 32;  // a node of the set, as it is allocated
+    for (const Segment& segment : segments_) {
+        sum += segment.sightings.bytes() + segment.removed.size() * kRemoved;
+        const std::size_t buckets = segment.removed.bucket_count();
+        if (buckets > 1) sum += buckets * sizeof(void*);
+    }
     return sum;
 }
 

@@ -34,8 +34,8 @@ void Table::drop_expired_on_disk() {
     counters_.evicted += expired.size();
 }
 
-// Under the lock for readers: pulls go on, and nothing else can change. The one thing written,
-// `capture_`, is read under the lock for writers, or with the mutex of captures.
+// Under the lock for readers: pulls go on, and nothing else can change. What is written, `capture_`
+// and that removed ids are kept, is read under the lock for writers, or with the mutex of captures.
 Capture::Capture(Table& table, std::int64_t since) : table_(table), since_(since) {
     std::shared_lock<TableLock> lock(table.lock_);
     const std::lock_guard<std::mutex> capture_lock(table.capture_mutex_);
@@ -44,6 +44,7 @@ Capture::Capture(Table& table, std::int64_t since) : table_(table), since_(since
     since_ = std::max(since, static_cast<std::int64_t>(oldest) - 1);
     summary_.step = table.step_;
     summary_.removed = table.rows_.removed();
+    table.rows_.keep_removed(true);  // for the delta that may follow this one
     for (std::size_t s = 0; s < Index::kSegments; ++s)
         table.rows_.sightings(s).visit([&](const Sightings::Entry& entry) {
             if (entry.last_seen >= oldest) summary_.pending.push_back(entry);
@@ -134,7 +135,9 @@ void Capture::finish(bool ok) {
     const std::unique_lock<TableLock> lock(table_.lock_);
     table_.capture_ = nullptr;
     frozen_.reset();
+    table_.has_base_ = table_.has_base_ || ok;
     if (ok) table_.rows_.forget_removed(summary_.removed);
+    table_.rows_.keep_removed(table_.has_base_);
     hot_.reset();
 }
 

@@ -31,6 +31,8 @@ std::uint64_t Table::step() const {
 void Table::set_step(std::uint64_t step) {
     const std::unique_lock<TableLock> lock(lock_);
     step_ = step;
+    has_base_ = true;
+    rows_.keep_removed(true);
 }
 
 void Table::drop_row(std::int64_t id, Slot slot, std::uint32_t last_seen) {

@@ -122,8 +122,9 @@ class Rows {
         __builtin_prefetch(body + last_of_body_);
     }
 
-    // Ids dropped and not created again since they were last taken; by segment.
+    // Ids dropped and not created again since they were last forgotten, while they are kept.
     std::vector<std::int64_t> removed() const;
+    void keep_removed(bool keep);
     void forget_removed(const std::vector<std::int64_t>& ids);
 
     Slab& slab() { return slab_; }
@@ -154,6 +155,7 @@ class Rows {
 
     Layout layout_;
     bool tiered_;
+    bool keeps_removed_ = false;
     std::size_t last_of_body_;
     Rule rule_;
     Initial initial_;

@@ -205,6 +205,7 @@ class Table {
     std::uint64_t step_ = 0;
     std::uint64_t sweep_ = 0;  // the slab word at which the search for expired rows goes on
     HotCapture* capture_ = nullptr;
+    bool has_base_ = false;  // a capture that went well, or a load: a delta may follow
     std::unique_ptr<ColdTier> cold_;
     Outgoing outgoing_;
     std::vector<Slot> places_;
