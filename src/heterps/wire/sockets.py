@@ -34,7 +34,7 @@ def listening_socket(context: Context, key: bytes, *, encrypt: bool) -> Socket:
     Until it has spoken a stranger can hold the memory of one message for each connection, for as
     long as a handshake may take; that is long, since a server that is at work answers late.
     """
-    socket = _socket(context, zmq.ROUTER)
+    socket = _socket(context, zmq.ROUTER, encrypt=encrypt)
     socket.zap_domain = _DOMAIN
     if encrypt:
         socket.curve_server = True
@@ -46,7 +46,7 @@ def listening_socket(context: Context, key: bytes, *, encrypt: bool) -> Socket:
 
 def calling_socket(context: Context, key: bytes, *, encrypt: bool) -> Socket:
     """A DEALER, not yet connected."""
-    socket = _socket(context, zmq.DEALER)
+    socket = _socket(context, zmq.DEALER, encrypt=encrypt)
     if encrypt:
         own = curve_pair(key, CLIENT)
         socket.curve_secretkey, socket.curve_publickey = own.secret, own.public
@@ -118,11 +118,11 @@ def _password(key: bytes, name: bytes) -> bytes:
     return subkey(key, "connect", name).hex().encode()
 
 
-def _socket(context: Context, kind: int) -> Socket:
+def _socket(context: Context, kind: int, *, encrypt: bool) -> Socket:
     socket = context.socket(kind)
     socket.linger = 0
     socket.sndhwm = socket.rcvhwm = _QUEUED_MESSAGES
-    socket.maxmsgsize = MAX_BUFFER_BYTES + _CURVE_BYTES
+    socket.maxmsgsize = MAX_BUFFER_BYTES + (_CURVE_BYTES if encrypt else 0)
     if _allows_large_buffers():
         socket.sndbuf = socket.rcvbuf = _KERNEL_BUFFER_BYTES
     # On tcp a silent peer is noticed after two seconds; a killed one at once.
