@@ -4,6 +4,7 @@ from contextlib import closing
 import pytest
 import zmq
 
+from heterps.wire.frames import MAX_BUFFER_BYTES
 from heterps.wire.sockets import Gatekeeper, calling_socket, listening_socket, receive, send
 
 KEY = secrets.token_bytes(32)
@@ -64,3 +65,20 @@ def test_sockets_without_any_credentials_are_not_heard(context):
 def test_receiving_does_not_wait(context):
     with listening_socket(context, KEY, encrypt=False) as socket:
         assert receive(socket) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_a_frame_of_the_largest_size_arrives(context, encrypt):
+    with (
+        closing(Gatekeeper(context, KEY)) as gate,
+        listening_socket(context, KEY, encrypt=encrypt) as server,
+        calling_socket(context, KEY, encrypt=encrypt) as client,
+    ):
+        server.bind("tcp://127.0.0.1:*")
+        client.connect(server.last_endpoint.decode())
+        send(client, [bytes(MAX_BUFFER_BYTES)])
+        assert gate.socket.poll(10_000)
+        gate.answer()
+        assert server.poll(20_000)
+        assert len(receive(server)[-1]) == MAX_BUFFER_BYTES
