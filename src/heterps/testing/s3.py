@@ -65,7 +65,7 @@ class S3(Service):
         options = [f"-{name}={port}" for name, port in self._ports.items()]
         command = [str(_WEED), "server", f"-dir={self._folder}", f"-ip={self._host}", "-filer"]
         command += ["-s3", f"-s3.config={identities}", "-master.volumeSizeLimitMB=64", *options]
-        command += [f"-ip.bind={self._host}", "-volume.max=100", "-master.telemetry=false"]
+        command += [f"-ip.bind={self._host}", "-volume.max=1000", "-master.telemetry=false"]
         command += ["-volume.minFreeSpace=1MiB", "-s3.autoCreateBucket=false"]
         self._child = Child("heterps.testing.execute", command, self._folder / "weed.log")
         self._await(self._child)
