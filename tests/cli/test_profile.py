@@ -67,12 +67,14 @@ def test_planning_a_job_without_a_profile_measures_one_and_says_so(heterps, job,
 def test_figures_of_another_job_are_told_of(heterps, job, measuring):
     """Types without any as well."""
     heterps("profile", str(job))
+    kept = job.parent / "job.profile.json"
+    document = json.loads(kept.read_text())
+    document["types"]["cpu"]["key"] = "another"
+    kept.write_text(json.dumps(document))
     result = heterps("plan", str(job), "--json")
     assert result.code == 0
     assert "job.profile.json is of another model, job or machine for cpu: heterps" in result.err
-    kept = job.parent / "job.profile.json"
     loaded = load_job(job)
-    document = json.loads(kept.read_text())
     document["types"]["cpu"]["key"] = measured_key(loaded, loaded.cluster.types[0])
     kept.write_text(json.dumps(document))
     assert heterps("plan", str(job), "--json").err == ""

@@ -223,13 +223,16 @@ def test_a_stage_computes_longer_beside_others_than_alone():
 def test_what_a_stage_takes_longer_depends_on_its_place():
     profile = problem().profile
     document = profile.as_document()
-    longer = {"as_first": 1.5, "as_middle": 1.4, "as_last": 1.25}
-    layers = [{**document["layers"][1], "name": name} for name in "abc"]
-    measured = {"gpu": {"source": "measured", **longer}}
-    three = Profile.parse({**document, "layers": layers, "types": measured}, "profile")
-    found = [three.in_stages(at, at, "gpu") for at in range(3)]
-    assert found == list(longer.values())
-    assert (three.in_stages(0, 2, "gpu"), three.in_stages(1, 1, "cpu")) == (1.0, 1.0)
+    of_two = {"as_first": 1.5, "as_last": 1.25}
+    of_three = {"as_first_of_three": 1.6, "as_middle": 1.4, "as_last_of_three": 1.3}
+    types = {"gpu": {"source": "measured", **of_two, **of_three}}
+    measured = Profile.parse({**document, "types": types}, "profile")
+    assert [measured.in_stages(at, 2, "gpu") for at in range(2)] == [1.5, 1.25]
+    assert [measured.in_stages(at, 3, "gpu") for at in range(3)] == [1.6, 1.4, 1.3]
+    assert (measured.in_stages(0, 1, "gpu"), measured.in_stages(1, 2, "cpu")) == (1.0, 1.0)
+    types = {"gpu": {"source": "measured", **of_two}}
+    older = Profile.parse({**document, "types": types}, "profile")
+    assert [older.in_stages(at, 3, "gpu") for at in range(3)] == [1.5, 1.5, 1.25]
 
 
 def test_more_replicas_than_micro_batches_are_refused_as_in_a_run():

@@ -107,9 +107,13 @@ class Correction:
     def learn(self, stages: Sequence[StageCost], measured: Sequence[MeasuredStage | None]) -> None:
         """From the stages of a plan that was run."""
         pairs = list(zip(stages, measured, strict=True))
+        longer = [
+            self._problem.profile.in_stages(number, len(stages), stage.type)
+            for number, stage in enumerate(stages)
+        ]
         self.compute.learn(
-            self._seen(stage, self._compute(stage), seen.undisturbed_s)
-            for stage, seen in pairs
+            self._seen(stage, self._compute(stage, more), seen.undisturbed_s)
+            for (stage, seen), more in zip(pairs, longer, strict=True)
             if seen is not None
         )
         self.comm.learn(
@@ -147,8 +151,7 @@ class Correction:
         layers = self._problem.profile.layers[stage.first : stage.last + 1]
         return [layer.on[stage.type] for layer in layers]
 
-    def _compute(self, stage: StageCost) -> list[float]:
-        longer = self._problem.profile.in_stages(stage.first, stage.last, stage.type)
+    def _compute(self, stage: StageCost, longer: float) -> list[float]:
         return [
             self._scale * longer * amdahl(on.compute_s, on.alpha, stage.units)
             for on in self._own(stage)

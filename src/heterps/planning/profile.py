@@ -59,7 +59,8 @@ class TypeSource(Record):
     Figures with the same ``key`` were measured under the same conditions. ``link_ms`` (one way) and
     ``link_mbps`` are what was found between hosts, where units and servers are on several.
     ``as_first`` and ``as_last``: how many times as long layers compute in the first and in the last
-    of two stages as they do in one stage alone; ``as_middle``: in the second of three."""
+    of two stages as they do in one stage alone; ``as_middle``: in the second of three, and with
+    ``_of_three`` in the others of three."""
 
     source: Text
     key: Text | None = None
@@ -71,6 +72,8 @@ class TypeSource(Record):
     as_first: Amount | None = None
     as_middle: Amount | None = None
     as_last: Amount | None = None
+    as_first_of_three: Amount | None = None
+    as_last_of_three: Amount | None = None
 
 
 class Profile(Record):
@@ -84,12 +87,15 @@ class Profile(Record):
     machine: dict[str, Any] = Field(default_factory=dict)
     types: dict[str, TypeSource] = Field(default_factory=dict)
 
-    def in_stages(self, first: int, last: int, type_name: str) -> float:
-        """How many times as long these layers compute, as one stage of several, as their figures
-        say, which are of one stage alone: by what was measured of two stages and of three."""
-        own, end = self.types.get(type_name), len(self.layers) - 1
-        if own is None or (first == 0 and last == end):
+    def in_stages(self, number: int, count: int, type_name: str) -> float:
+        """How many times as long layers of a type compute, as one stage of ``count``, as their
+        figures say, which are of one stage alone: by what was measured of two stages and three."""
+        own = self.types.get(type_name)
+        if own is None or count == 1:
             return 1.0
-        if first > 0 and last < end:
-            return own.as_middle or own.as_first or 1.0
-        return (own.as_last if last == end else own.as_first) or 1.0
+        of_three = count > 2
+        if number == 0:
+            return (own.as_first_of_three if of_three else None) or own.as_first or 1.0
+        if number == count - 1:
+            return (own.as_last_of_three if of_three else None) or own.as_last or 1.0
+        return own.as_middle or own.as_first or 1.0

@@ -64,9 +64,11 @@ class ServiceTimes:
         )
 
 
-def service_times(problem: Problem, stage: Stage, units: int, micro_batches: int) -> ServiceTimes:
-    """Such that a replica that does its share of a batch takes what the cost model says, longer in
-    one of several stages: what does not parallelise makes every micro-batch slower."""
+def service_times(
+    problem: Problem, stage: Stage, units: int, micro_batches: int, longer: float = 1.0
+) -> ServiceTimes:
+    """Such that a replica that does its share of a batch takes what the cost model says, and
+    ``longer`` by that factor: what does not parallelise makes every micro-batch slower."""
     layers = problem.profile.layers
     own = layers[stage.first : stage.last + 1]
     scale = problem.workload.batch_size / problem.profile.batch_size / micro_batches
@@ -81,7 +83,6 @@ def service_times(problem: Problem, stage: Stage, units: int, micro_batches: int
         fetch += comm * pulled
         push += comm * (1 - pulled)
         sync += on.sync_s
-    longer = problem.profile.in_stages(stage.first, stage.last, stage.type)
     compute, weighing = compute * longer, weighing * longer
     link_ms = next(t.link_ms for t in problem.cluster.types if t.name == stage.type)
     measured = problem.profile.types.get(stage.type)

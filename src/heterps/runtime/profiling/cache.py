@@ -14,7 +14,7 @@ from heterps.job.spec import Job
 from heterps.planning.profile import Profile
 from heterps.runtime.run_folder import installed_versions
 
-_FORMAT = 3  # of what is measured: another one makes all earlier profiles outdated
+_FORMAT = 4  # of what is measured: another one makes all earlier profiles outdated
 _PARTS = ("tables", "optimizer", "servers", "dense_sync", "wire", "clip", "security", "dtype")
 _NOT_OF_THE_UNIT = ("name", "price_per_hour", "limit", "memory_gib", "hardware", "catalog")
 
@@ -42,10 +42,15 @@ def measured_key(job: Job, entry: ResourceType) -> str:
 
 
 def outdated(job: Job, known: Profile) -> list[str]:
-    """The types of the job whose figures are missing, or would be others if measured now."""
-    entries = [entry for entry in job.cluster.types if entry.limit > 0]
-    keys = {name: about.key for name, about in known.types.items()}
-    return [entry.name for entry in entries if keys.get(entry.name) != measured_key(job, entry)]
+    """The types of the job whose figures are missing, or would be others if measured now; those
+    that a run has corrected have no key."""
+    there = {name: about.key for name, about in known.types.items()}
+    return [
+        entry.name
+        for entry in job.cluster.types
+        if entry.limit > 0
+        and (entry.name not in there or there[entry.name] not in (None, measured_key(job, entry)))
+    ]
 
 
 def machine() -> dict[str, Any]:

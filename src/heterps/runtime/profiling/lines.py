@@ -13,7 +13,8 @@ from heterps.runtime.engines import MakeEngine
 from heterps.runtime.profiling.assemble import Batches
 from heterps.runtime.profiling.trial import batches_in, for_trials, has_room, run_trial
 
-AS_FIRST, AS_MIDDLE, AS_LAST = "as_first", "as_middle", "as_last"
+OF_TWO = ("as_first", "as_last")
+OF_THREE = ("as_first_of_three", "as_middle", "as_last_of_three")
 _MOST_UNITS = 2
 
 
@@ -33,9 +34,9 @@ class Line:
         return [(entry, self.units) for entry in self.types]
 
     @property
-    def shown(self) -> dict[int, str]:
-        """What it is run for: the places whose figures are kept, and what those are called."""
-        return {0: AS_FIRST, 1: AS_LAST} if len(self.types) == 2 else {1: AS_MIDDLE}
+    def shown(self) -> tuple[str, ...]:
+        """What the figures of its places are called."""
+        return OF_TWO if len(self.types) == 2 else OF_THREE
 
     def plan(self, layers: int, cuts: Sequence[int]) -> dict[str, Any]:
         """As a document; the stages after the first begin with the layers ``cuts``."""
@@ -49,10 +50,10 @@ class Line:
 
 
 def lines_of(job: Job, types: Sequence[ResourceType], cores: int, layers: int) -> list[Line]:
-    """Such that each of the types is the first of two once and the last once, and in the middle of
-    three once, of those that leave room on that many cores: stages that follow each other are of
-    different types, perhaps on different hosts. With two units each if they fit, as alone on its
-    core a unit would be quicker."""
+    """Such that each of the types is in every place of two stages and of three once, of those that
+    leave room on that many cores: stages that follow each other are of different types, perhaps on
+    different hosts. With two units each if they fit, as alone on its core a unit would be
+    quicker."""
     roomy = [
         entry
         for entry in types

@@ -185,8 +185,8 @@ class _Profiling:
             share = (len(new) + number / len(lines)) / (len(new) + 1)
             self._report(share, f"a run with a stage each of {line.names}")
             longer = time_line(self._job, line, compute, self._seconds, self._make_engine)
-            for place, name in line.shown.items():
-                found[line.types[place].name].about[name] = longer[place]
+            for entry, name, times in zip(line.types, line.shown, longer, strict=True):
+                found[entry.name].about[name] = times
 
     def profile(self, found: Mapping[str, TypeFigures]) -> Profile:
         layers = [

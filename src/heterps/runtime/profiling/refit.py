@@ -39,8 +39,9 @@ def refit_profile(run: Path) -> tuple[Profile, list[StageFactors]]:
     plan = read_plan(problem, folder.plan)
     document = problem.profile.as_document()
     factors = []
-    for stage, seen in zip(plan.stages, observe(run), strict=True):
-        factors.append(_factors(problem, stage, seen))
+    for number, (stage, seen) in enumerate(zip(plan.stages, observe(run), strict=True)):
+        longer = problem.profile.in_stages(number, len(plan.stages), stage.type)
+        factors.append(_factors(problem, stage, seen, longer))
         for layer in document["layers"][stage.first : stage.last + 1]:
             _scale(layer["on"][stage.type], factors[-1])
         source = document.get("types", {}).get(stage.type)
@@ -50,14 +51,14 @@ def refit_profile(run: Path) -> tuple[Profile, list[StageFactors]]:
     return Profile.parse(document | {"source": REFITTED}, "profile"), factors
 
 
-def _factors(problem: Problem, stage: StageCost, seen: StageSeconds) -> StageFactors:
+def _factors(problem: Problem, stage: StageCost, seen: StageSeconds, longer: float) -> StageFactors:
     """By the part that parallelises: what is left of compute is a replica's step once a batch,
     which in a run cannot be told from its waiting for the others."""
     batch = problem.workload.batch_size
     own = problem.profile.layers[stage.first : stage.last + 1]
     on = [layer.on[stage.type] for layer in own]
     predicted = batch / problem.profile.batch_size * sum(f.compute_s * f.alpha for f in on)
-    predicted *= problem.profile.in_stages(stage.first, stage.last, stage.type)
+    predicted *= longer
     link_s = seen.link_s * batch / stage.units
     return StageFactors(
         stage.type,
