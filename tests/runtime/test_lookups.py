@@ -10,7 +10,7 @@ from heterps.models.chain import Chain
 from heterps.models.context import Context
 from heterps.models.embedding import SparseEmbedding
 from heterps.ps.protocol import TableSpec
-from heterps.runtime.lookups import Ahead, Announced, Lookups
+from heterps.runtime.lookups import BatchPulls, Announced, Lookups
 from heterps.runtime.stage import RowGradients
 from heterps.testing.servers import serving
 
@@ -60,7 +60,7 @@ def batches(asked):
 
 
 def test_pulls_beyond_the_limit_follow_as_others_are_answered_the_earliest_batch_first(asked):
-    ahead = Ahead(limit=2)
+    ahead = BatchPulls(limit=2)
     given = [ask(ahead, asked, batch) for batch in (4, 4, 6, 5)]
     assert batches(asked) == [4, 4]
     asked[0][1].set_result("rows")
@@ -72,14 +72,14 @@ def test_pulls_beyond_the_limit_follow_as_others_are_answered_the_earliest_batch
 
 
 def test_pulls_of_later_batches_never_hold_up_an_earlier_one(asked):
-    ahead = Ahead(limit=2)
+    ahead = BatchPulls(limit=2)
     for batch in (6, 6, 6, 5):
         ask(ahead, asked, batch)
     assert batches(asked) == [6, 6, 5]
 
 
 def test_a_pull_that_cannot_be_sent_says_so_where_its_rows_are_wanted(asked):
-    ahead = Ahead(limit=1)
+    ahead = BatchPulls(limit=1)
     ask(ahead, asked, 4)
 
     def closed():

@@ -92,7 +92,7 @@ class Lookup:
             self.done()
 
 
-class Ahead:
+class BatchPulls:
     """Pulls for batches, which servers answer once earlier batches have committed. Whoever asks may
     have the gradients of those yet to make, so asking never blocks: ``limit`` pulls of a batch and
     those before it are under way, and the rest follow as they are answered. No pull is kept back
@@ -173,7 +173,7 @@ class Lookups:
         self._announced = announced
         self._like = like
         self._clip = clip
-        self._ahead = Ahead()
+        self._pulls = BatchPulls()
         self._giving: deque[Future[bool]] = deque()
         self.pushes = Spans()  # in which gradients were under way
 
@@ -191,7 +191,7 @@ class Lookups:
             if table.spec.memory_bytes is not None:
                 # Rows on disk come back while the batches before are still under way.
                 table.prefetch_async(asked)
-            return self._ahead.begin(batch, ask)
+            return self._pulls.begin(batch, ask)
 
         lookup.start(self._chain.ids(arrived, context), pull)
         return lookup
