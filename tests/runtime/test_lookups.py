@@ -10,7 +10,7 @@ from heterps.models.chain import Chain
 from heterps.models.context import Context
 from heterps.models.embedding import SparseEmbedding
 from heterps.ps.protocol import TableSpec
-from heterps.runtime.lookups import BatchPulls, Announced, Lookups
+from heterps.runtime.lookups import Announced, BatchPulls, Lookups
 from heterps.runtime.stage import RowGradients
 from heterps.testing.servers import serving
 
