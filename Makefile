@@ -36,7 +36,7 @@ test: lint native-tests $(HADOOP) ## All that CI runs: lint, types, every test
 	$(BIN)/pytest -q -n $(WORKERS)
 
 .PHONY: check
-check: lint native-tests ## The inner loop: as test, without the tests marked slow
+check: lint native-check ## The inner loop: as test, without the tests marked slow and the sanitizers
 	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not soak"
 
 .PHONY: lint
@@ -84,10 +84,15 @@ native_test = $(BIN)/cmake -S . -B build/native-tests$(1) -G Ninja -DHETERPS_NAT
 	&& $(BIN)/cmake --build build/native-tests$(1) -- --quiet && build/native-tests$(1)/heterps_native_tests
 comma := ,
 
-.PHONY: native-tests
-native-tests: $(STAMP)
+.PHONY: native-check
+native-check: $(STAMP)
 ifneq ($(native_tests),)
 	@$(call native_test,,)
+endif
+
+.PHONY: native-tests
+native-tests: native-check
+ifneq ($(native_tests),)
 	@$(call native_test,-address,address$(comma)undefined)
 	@$(call native_test,-thread,thread)
 endif

@@ -61,6 +61,7 @@ def test_servers_start_serve_and_save():
     ]
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_is_traced_and_predicts():
     assert output_of("examples/own_model.py").splitlines() == [
         "embedding embedding  24 bytes   16 flops",
@@ -74,6 +75,7 @@ def test_a_model_of_ones_own_is_traced_and_predicts():
     ]
 
 
+@pytest.mark.slow
 def test_data_are_made_up_and_read():
     assert output_of("examples/read_data.py").splitlines() == [
         "no model beats an AUC of 0.79",
@@ -83,6 +85,7 @@ def test_data_are_made_up_and_read():
     ]
 
 
+@pytest.mark.slow
 def test_the_tuning_example_ends_at_the_optimum_of_its_problem():
     assert output_of("examples/tune_policy.py") == "$0.2165, then $0.2165\n"
 

@@ -31,6 +31,7 @@ def assert_same(problem, assignment):
         assert reached == pytest.approx(problem.workload.batch_size / expected.period_s, rel=1e-6)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(tiny_problems(layers=3), st.data())
 def test_provision_agrees_with_trying_every_level(problem, data):
@@ -78,6 +79,7 @@ def test_a_floor_exactly_at_a_serial_stage_is_met():
         assert plan.units == (1,)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(tiny_problems(layers=3), st.data())
 def test_balanced_units_are_feasible_where_any_are_and_never_cheaper(problem, data):

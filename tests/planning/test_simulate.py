@@ -164,6 +164,7 @@ def pipelines(draw):
     return stages, 64 * math.lcm(*units)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(pipelines())
 def test_a_full_pipeline_reaches_the_formula(drawn):

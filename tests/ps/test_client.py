@@ -294,6 +294,7 @@ def test_a_pull_of_no_ids_waits_as_well(table):
     assert waiting.result(20).shape == (0, DIM)
 
 
+@pytest.mark.slow
 def test_a_pull_that_waits_in_vain_ends_at_its_deadline(table):
     with pytest.raises(NotCommittedError, match="pull for batch 5: only batch -1 has committed"):
         table.pull([1], batch=5, timeout_s=3)

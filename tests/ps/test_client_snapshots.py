@@ -50,6 +50,7 @@ def test_a_snapshot_of_four_servers_goes_on_on_one_and_on_seven(tmp_path):
             assert table.pull(IDS).tobytes() == local.pull(IDS).tobytes()
 
 
+@pytest.mark.slow
 def test_tables_tensors_and_deltas_are_saved_and_replace_what_is_there(tmp_path):
     start = np.ones((2, 3), np.float32)
     with serving(tmp_path, 3) as client:

@@ -96,6 +96,7 @@ def test_a_long_path_gets_a_socket_elsewhere_which_is_removed(tmp_path):
     assert not socket.parent.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tcp", [False, True])
 def test_a_killed_server_is_an_error_within_the_deadline(tmp_path, tcp):
     with serving(tmp_path, 2, tcp=tcp, timeout_s=10) as client:

@@ -75,6 +75,7 @@ def test_a_model_that_cannot_be_copied_is_named(tmp_path, job):
         RunFolder.create(tmp_path / "run", job)
 
 
+@pytest.mark.slow
 def test_one_process_coordinates(tmp_path, job):
     code = (
         "import sys; from heterps.runtime.run_folder import RunFolder\n"

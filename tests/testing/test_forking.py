@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from heterps.testing.engines import all_ended
 
 HOLDER = """
@@ -20,6 +22,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_parent_leaves_no_process(tmp_path):
     from heterps.wire.keys import create_key
 

@@ -42,6 +42,7 @@ def test_messages_arrive(context, tmp_path, transport, encrypt):
     assert exchange(context, tmp_path, transport, KEY, encrypt=encrypt) == b"hello"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
 @pytest.mark.parametrize("encrypt", [False, True])
 def test_strangers_are_not_heard(context, tmp_path, transport, encrypt):

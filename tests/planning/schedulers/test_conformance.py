@@ -14,7 +14,12 @@ OPTIONS = {
 }
 
 
+def _marked(method):
+    slow = [pytest.mark.slow] if method in ("bayesian", "rl-rnn", "rl-scratch") else []
+    return pytest.param(method, marks=slow)
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [_marked(method) for method in METHODS])
 def test_scheduler_conforms(method, check):
     check(lambda seed: make_scheduler(method, seed=seed, **OPTIONS.get(method, {})))
