@@ -41,6 +41,16 @@ def test_a_job_that_can_run(data):
     assert "label" not in first.after.gradients
 
 
+def test_limits_that_make_micro_batches_short_are_told(data):
+    assert not prepare(small_job(data, "ctrdnn")).warnings
+    types = [{**CPU, "limit": 480}]
+    (warning,) = prepare(small_job(data, "ctrdnn", cluster={"types": types})).warnings
+    assert "holds 2 samples on average, not 8: each is of one of 480 lanes" in warning
+    assert warning.endswith("lower the largest cluster.types[].limit")
+    (warning,) = prepare(small_job(data, "ctrdnn", workload__batch_size=1024)).warnings
+    assert warning.endswith("lower workload.batch_size")
+
+
 @pytest.mark.parametrize("model", SMALL)
 def test_small_models_have_as_many_layers_as_they_say(data, model):
     assert len(prepare(small_job(data, model)).chain.layers) == SMALL[model].layers

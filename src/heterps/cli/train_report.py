@@ -33,7 +33,7 @@ def print_start(setup: Setup, title: str, folder: Path) -> None:
     _print_title(setup, title)
     _print_stages(setup)
     print_lines([*_about(setup), ("run", str(folder))])
-    for warning in setup.trace.warnings:
+    for warning in setup.warnings:
         print(f"warning: {warning}")
     print(flush=True)
 
@@ -46,7 +46,7 @@ def print_dry_run(setup: Setup, title: str) -> None:
     else:
         _print_stages(setup)
     print_lines([*_about(setup), ("price", _price(setup)), ("alone", _alone_line(setup))])
-    for warning in setup.trace.warnings:
+    for warning in setup.warnings:
         print(f"warning: {warning}")
     print("\nnothing was started: leave out --dry-run to train")
 
@@ -65,7 +65,7 @@ def dry_run_document(setup: Setup) -> dict[str, Any]:
         "seconds": predicted.seconds if predicted else None,
         "dollars": predicted.cost if predicted else None,
         "single_type_dollars": single_type_dollars(setup),
-        "warnings": list(setup.trace.warnings),
+        "warnings": setup.warnings,
     }
 
 
@@ -170,7 +170,7 @@ def _print_stages(setup: Setup) -> None:
 def _about(setup: Setup) -> list[tuple[str, str]]:
     layout, work = setup.layout, setup.job.workload
     samples = f"{layout.train.samples:,} samples"
-    if setup.job.data is not None and setup.job.data.follow is not None:
+    if setup.job.follows:
         samples += " so far, and what arrives later"
     if layout.validation is not None:
         samples += f", {layout.validation.samples:,} for validation"

@@ -101,6 +101,11 @@ class Job(Record):
         """Where relative paths start from; empty for the working folder."""
         return self._folder
 
+    @property
+    def follows(self) -> bool:
+        """Whether it trains on files as they arrive."""
+        return self.data is not None and self.data.follow is not None
+
     def in_folder(self, folder: str | os.PathLike[str]) -> Job:
         """The same job with relative paths that start from ``folder``."""
         moved = self.model_copy()

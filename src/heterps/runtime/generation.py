@@ -387,8 +387,9 @@ class Generation:
 
 
 def _stream_of(setup: Setup, folder: RunFolder, start: RunSnapshot | None) -> Stream | None:
-    follows = setup.job.data is not None and setup.job.data.follow is not None
-    return Stream(folder.path, setup.job, setup.layout.train, start) if follows else None
+    if not setup.job.follows:
+        return None
+    return Stream(folder.path, setup.job, setup.layout.train, start)
 
 
 def _text(estimate: Estimate | None) -> str:

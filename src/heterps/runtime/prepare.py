@@ -35,6 +35,7 @@ from heterps.runtime.stage import Cut
 from heterps.runtime.warm_start import check_tables, read_warm_start
 
 _SAMPLES_TO_TRACE = 64
+_FULL_ENOUGH = 0.6  # of a micro-batch's samples, on average
 # What the parameter servers can do that an optimizer of dense weights does.
 _SERVER_OPTIMIZERS = ("sgd", "adam", "adagrad")
 
@@ -54,6 +55,12 @@ class Setup:
     @property
     def task(self) -> str | None:
         return task_of(self.chain)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What can run but is likely not meant."""
+        short = _short_micro_batches(self.layout.train, self.job)
+        return [*self.trace.warnings, *([short] if short else [])]
 
     def type_of(self, stage: int) -> ResourceType:
         name = self.layout.stages[stage].type
@@ -134,9 +141,23 @@ def _lane_plan(job: Job, samples: int, given: int | None) -> LanePlan:
     return LanePlan(samples, lanes, work.micro_batch_size, work.micro_batches)
 
 
+def _short_micro_batches(plan: LanePlan, job: Job) -> str | None:
+    """With fewer samples in a lane than a micro-batch takes, each is short, and so are batches."""
+    mean = plan.samples / plan.per_epoch
+    if job.follows or mean > _FULL_ENOUGH * plan.micro_batch_size:
+        return None
+    less = "workload.batch_size"
+    if plan.lanes > MIN_LANES:
+        less = "the largest cluster.types[].limit"
+    return (
+        f"a micro-batch holds {mean:,.0f} samples on average, not {plan.micro_batch_size:,}: each "
+        f"is of one of {plan.lanes:,} lanes, in which there are {plan.samples // plan.lanes:,} "
+        f"samples; lower {less}"
+    )
+
+
 def _batches(job: Job, plan: LanePlan) -> int:
-    assert job.data is not None
-    if job.data.follow is not None:
+    if job.follows:
         return 0  # until something has arrived
     batches = math.ceil(job.workload.epochs * plan.batches_per_epoch)
     if batches < 1:
@@ -226,8 +247,7 @@ def _check(job: Job, stages: Sequence[StageLayout]) -> None:
         check_device(types[stage.type])
     _check_units(job, stages)
     schedule = job.optimizer.schedule
-    follows = job.data is not None and job.data.follow is not None
-    if follows and schedule.kind != "constant" and schedule.total is None:
+    if job.follows and schedule.kind != "constant" and schedule.total is None:
         problem = "is missing: of data that arrive later nobody knows the last batch"
         raise InputError("optimizer.schedule.total", problem)
     if job.dense_sync == "server" and job.optimizer.name not in _SERVER_OPTIMIZERS:

@@ -48,13 +48,12 @@ def resumed(
         if plan is not None:
             job = job.model_copy(update={"plan": dict(plan)})
         lanes = int(start.about["lanes"]) if start else None
-        follows = job.data is not None and job.data.follow is not None
-        arrivals = start.about.get("arrivals") if start and follows else None
+        arrivals = start.about.get("arrivals") if start and job.follows else None
         arrived = int(arrivals[-1]["samples"]) if arrivals else None
         setup = prepare(job, plan, lanes=lanes, arrived=arrived)
         if start is not None:
             _check_samples(start, setup)
-        if start is not None and not follows and start.step >= setup.layout.batches:
+        if start is not None and not job.follows and start.step >= setup.layout.batches:
             problem = f"its snapshot is past the end: step {start.step} of {setup.layout.batches}"
             raise InputError(str(path), problem)
         if plan is not None or changes:
@@ -78,8 +77,7 @@ def _check_samples(start: RunSnapshot, setup: Setup) -> None:
         raise _changed("workload.batch_size", size * micro_batches, job.workload.batch_size)
     if job.seed != start.about["seed"]:
         raise _changed("seed", start.about["seed"], job.seed)
-    assert job.data is not None
-    if job.data.follow is not None:
+    if job.follows:
         return
     samples = before.get("samples", plan.samples)
     if plan.samples != samples:
