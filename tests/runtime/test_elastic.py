@@ -49,6 +49,18 @@ def test_too_few_units_for_any_plan_are_told(data, tmp_path):
     assert said[0].startswith("there is no plan for cpu=1: cluster.types.cpu.limit: 1 units")
 
 
+def test_units_that_come_back_while_a_run_starts_again_are_planned_for(data, tmp_path):
+    """Nobody has looked at the limits between the failure and their return."""
+    elastic = Elastic(tmp_path, prepare(make_job(data)), print)
+    elastic.there = lambda: {"cpu": 2}
+    elastic.plan_at_once(elastic.limits())
+    elastic.taken(elastic.proposal.setup)
+    elastic.there = lambda: {"cpu": 16}
+    elastic.look()
+    elastic.settle()
+    assert [stage.units for stage in elastic.proposal.setup.layout.stages] == [3, 1]
+
+
 def profile(job, compute_s):
     """Every layer takes that long for a batch of 32 on a unit, and more units share it."""
     figures = {"compute_s": compute_s, "alpha": 1.0, "comm_s": 0.0, "transfer_s": 0.0, "beta": 0.0}

@@ -106,6 +106,12 @@ class Elastic:
         self.proposal = self.error = None
         self._start(partial(self.plan, limits))
 
+    def plan_at_once(self, limits: Mapping[str, int]) -> None:
+        """Changes count from these limits on: units that come back are seen as new ones, however
+        soon they do."""
+        self._known = dict(limits)
+        self.plan(limits)
+
     def drifted(self) -> None:
         """The run is far from its prediction: refits the profile, and plans with that. Not while
         another plan is being made, or waits to be taken."""

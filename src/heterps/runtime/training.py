@@ -241,7 +241,7 @@ class _Run:
         limits = self._elastic.limits()
         if not are_lost(used_units(self._setup.job, self._stages), limits):
             return
-        self._elastic.plan(limits)
+        self._elastic.plan_at_once(limits)
         if self._elastic.error is not None:
             raise self._elastic.error
         if self._elastic.proposal is not None:
