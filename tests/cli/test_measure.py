@@ -63,7 +63,9 @@ def test_json_holds_the_rounds(heterps, job, runs):
     assert found["rounds"][0]["predicted_cost"] * 2 == pytest.approx(found["rounds"][0]["cost"])
 
 
-@pytest.mark.parametrize("other", ["--compare", "--frontier", "--method=greedy"])
+@pytest.mark.parametrize(
+    "other", ["--compare", "--frontier", "--explain", "--method=greedy", "--time-budget=1"]
+)
 def test_measuring_goes_with_few_other_options(heterps, job, other):
     result = heterps("plan", job, "--measure", "1", other)
     assert result.code == 2

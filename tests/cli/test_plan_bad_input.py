@@ -137,6 +137,7 @@ def test_a_job_without_a_profile_is_told_what_to_add(heterps, tmp_path: Path):
         ((MID, WORKED, "--plot", "plan.png"), "one file only"),
         ((MID, WORKED, "--out", "plan.json"), "one file only"),
         ((MID, "--assignment", "a", "--compare"), "neither --method nor --compare"),
+        ((MID, "--compare", "--method", "exact"), "leave out --method"),
     ],
 )
 def test_wrong_usage_exits_with_2(heterps, args: tuple[str, ...], message: str):

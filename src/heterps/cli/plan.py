@@ -109,8 +109,8 @@ def plan(
         alone = "goes with neither --compare, --explain nor --assignment"
         raise typer.BadParameter(alone, param_hint="--simulated")
     if measure is not None:
-        other = problem or compare or frontier or simulated
-        other = other or plot is not None or assignment is not None
+        other = problem or compare or frontier or simulated or bool(explain)
+        other = other or not (plot is None and assignment is None and time_budget is None)
         _check_measure(files, method, other=other)
         from heterps.cli.measure import plan_by_measuring
 
@@ -161,6 +161,8 @@ def _check_usage(
         raise typer.BadParameter(
             "goes with neither --method nor --compare", param_hint="--assignment"
         )
+    if compare and method != "auto":
+        raise typer.BadParameter("runs every method: leave out --method", param_hint="--compare")
     for option, path in (("--plot", plot), ("--out", out)):
         if path is not None and len(files) > 1:
             raise typer.BadParameter("takes the plan of one file only", param_hint=option)
