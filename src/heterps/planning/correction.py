@@ -107,10 +107,7 @@ class Correction:
     def learn(self, stages: Sequence[StageCost], measured: Sequence[MeasuredStage | None]) -> None:
         """From the stages of a plan that was run."""
         pairs = list(zip(stages, measured, strict=True))
-        longer = [
-            self._problem.profile.in_stages(number, len(stages), stage.type)
-            for number, stage in enumerate(stages)
-        ]
+        longer = self._problem.profile.in_each_stage([stage.type for stage in stages])
         self.compute.learn(
             self._seen(stage, self._compute(stage, more), seen.undisturbed_s)
             for (stage, seen), more in zip(pairs, longer, strict=True)

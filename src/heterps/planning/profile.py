@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -86,6 +87,10 @@ class Profile(Record):
     source: Text | None = None
     machine: dict[str, Any] = Field(default_factory=dict)
     types: dict[str, TypeSource] = Field(default_factory=dict)
+
+    def in_each_stage(self, types: Sequence[str]) -> list[float]:
+        """`in_stages` of every stage of a plan, of which these are the types."""
+        return [self.in_stages(number, len(types), name) for number, name in enumerate(types)]
 
     def in_stages(self, number: int, count: int, type_name: str) -> float:
         """How many times as long layers of a type compute, as one stage of ``count``, as their

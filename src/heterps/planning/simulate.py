@@ -42,10 +42,7 @@ def simulate(
     )
     _check(shape, conditions or Conditions())
     shape = shape if batches else shape.lasting(enough_batches(shape))
-    longer = [
-        problem.profile.in_stages(number, len(plan.stages), stage.type)
-        for number, stage in enumerate(plan.stages)
-    ]
+    longer = problem.profile.in_each_stage([stage.type for stage in plan.stages])
     times = [
         service_times(problem, Stage(s.first, s.last, s.type), s.units, shape.micro_batches, more)
         for s, more in zip(plan.stages, longer, strict=True)

@@ -39,9 +39,9 @@ def refit_profile(run: Path) -> tuple[Profile, list[StageFactors]]:
     plan = read_plan(problem, folder.plan)
     document = problem.profile.as_document()
     factors = []
-    for number, (stage, seen) in enumerate(zip(plan.stages, observe(run), strict=True)):
-        longer = problem.profile.in_stages(number, len(plan.stages), stage.type)
-        factors.append(_factors(problem, stage, seen, longer))
+    longer = problem.profile.in_each_stage([stage.type for stage in plan.stages])
+    for stage, seen, more in zip(plan.stages, observe(run), longer, strict=True):
+        factors.append(_factors(problem, stage, seen, more))
         for layer in document["layers"][stage.first : stage.last + 1]:
             _scale(layer["on"][stage.type], factors[-1])
         source = document.get("types", {}).get(stage.type)
