@@ -22,19 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from commands import output_of
-from heterps_run import ONE_STAGE, TWO_STAGES, job_document, later_passes
+from heterps_run import job_document, later_passes, shape_of
 from ps import machine
 from workload import training_data
 
 ROOT = Path(__file__).parents[1]
-SHAPES = {1: ONE_STAGE, 2: TWO_STAGES}
+STALENESS = 2
 ENGINES = ("local", "ray")
 
 
 def samples_per_s(engine: str, batch: int, stages: int, data: Path) -> float:
     with tempfile.TemporaryDirectory(prefix="heterps-bench-") as folder:
         job, run = Path(folder) / "job.json", Path(folder) / "run"
-        document = job_document(batch, 2, SHAPES[stages], data) | {"engine": engine}
+        shape = shape_of(stages, STALENESS, batch)
+        document = job_document(batch, STALENESS, shape, data) | {"engine": engine}
         job.write_text(json.dumps(document))
         output_of([sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"])
         return float(later_passes(run / "events.jsonl", 2)["samples_per_s"])
@@ -72,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--batch", type=int, default=4096)
-    parser.add_argument("--stages", type=int, choices=SHAPES, default=1)
+    parser.add_argument("--stages", type=int, choices=(1, 2), default=1)
     parser.add_argument("--samples", type=int, default=131_072)
     parser.add_argument("--json", type=Path, help="where results are kept and added to")
     options = parser.parse_args()

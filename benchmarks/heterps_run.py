@@ -33,15 +33,18 @@ class Shape:
 
 ONE_STAGE = Shape(threads=(2,))
 # The first stage looks up and goes through the first of the three large layers.
-TWO_STAGES = Shape(threads=(1, 1), cuts=(0, 4), micro_batches=4)
-# Where batches may overlap, both stages are at work without cutting them up.
-TWO_STAGES_AHEAD = replace(TWO_STAGES, micro_batches=1)
+TWO_STAGES = Shape(threads=(1, 1), cuts=(0, 4))
+MOST_MICRO_BATCHES, LEAST_SAMPLES = 4, 256
 
 
-def shape_of(stages: int, staleness: int) -> Shape:
+def shape_of(stages: int, staleness: int, batch: int) -> Shape:
+    """Where batches may overlap, both stages are at work without cutting them up. Smaller pieces
+    than so many samples cost more in messages than they gain: of 512 two had 0.81 of one stage and
+    four 0.62."""
     if stages == 1:
         return ONE_STAGE
-    return TWO_STAGES_AHEAD if staleness else TWO_STAGES
+    pieces = 1 if staleness else min(MOST_MICRO_BATCHES, max(1, batch // LEAST_SAMPLES))
+    return replace(TWO_STAGES, micro_batches=pieces)
 
 
 def heterps_samples_per_s(
@@ -54,7 +57,7 @@ def heterps_samples_per_s(
     """
     with tempfile.TemporaryDirectory(prefix="heterps-bench-") as folder:
         job, run = Path(folder) / "job.json", Path(folder) / "run"
-        document = job_document(batch, staleness, shape_of(stages, staleness), data, passes)
+        document = job_document(batch, staleness, shape_of(stages, staleness, batch), data, passes)
         job.write_text(json.dumps(document))
         command = [sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"]
         output_of(command)
