@@ -90,7 +90,7 @@ class Worker:
         self._job = Job.parse(with_code(fields["job"], fields["code"], options.run))
         self._layout = Layout.from_fields(fields["layout"])
         self._place = self._layout.workers[options.number]
-        torch.set_num_threads(int(fields["threads"]))
+        compute_with(int(fields["threads"]))
         encrypt, wire = self._job.security.encrypt, self._job.wire.activations
         identity = (self._key, options.generation)
         self._mesh = Mesh(*identity, self._place, encrypt=encrypt, wire_dtype=wire, wake=self._wake)
@@ -238,6 +238,14 @@ class Worker:
         if part == "train":
             self._trained_on = data
         return data
+
+
+def compute_with(threads: int) -> None:
+    """Before torch has computed anything: its threads do as the one that makes them. Numbers too
+    small for a full mantissa become zero. An optimizer's means of gradients that stay zero fade
+    into such, and they are slow: with batches of 32 a step of Adam took 2.7 ms for 0.5."""
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
