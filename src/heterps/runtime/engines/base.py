@@ -27,10 +27,10 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 _WAITING_VARIABLES = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "100000"}
-# What a batch has freed stays with the process for the next one, up to a gibibyte: the C library
+# What a batch has freed stays with the process for the next one, up to 256 MiB: the C library
 # would give it back, and every page of it would be asked for and cleared anew a moment later.
 _MEMORY_VARIABLES = {
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # as far as the library goes by itself
     "MALLOC_TOP_PAD_": str(16 << 20),
 }
