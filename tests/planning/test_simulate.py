@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from heterps.errors import InputError
 from heterps.planning.conditions import Conditions
+from heterps.planning.cost_model import Stage
 from heterps.planning.plan import make_plan
 from heterps.planning.problem import Problem
 from heterps.planning.profile import Profile
 from heterps.planning.replica_queue import Shape
-from heterps.planning.service_times import ServiceTimes
+from heterps.planning.service_times import ServiceTimes, service_times
 from heterps.planning.simulate import simulate, simulate_stages
 
 
@@ -219,6 +220,16 @@ def test_a_stage_computes_longer_beside_others_than_alone():
     assert reached(longer, *last_sets_the_pace) == pytest.approx(
         reached(plain, *last_sets_the_pace) / 1.25, rel=0.01
     )
+
+
+def test_a_profile_may_say_how_much_of_a_layer_goes_forward():
+    document = problem(micro_batches=32).as_document()
+    for layer, share in zip(document["profile"]["layers"], (0.75, None), strict=True):
+        layer["on"] = {"cpu": layer["on"]["cpu"] | {"alpha": 1.0, "forward": share}}
+    found = service_times(Problem.parse(document), Stage(0, 1, "cpu"), 1, 32)
+    assert found.forward_s == pytest.approx(0.2 * 3 / 4 + 0.2 / 3)
+    assert found.backward_s == pytest.approx(0.2 / 4 + 0.2 * 2 / 3)
+    assert found.weights_s == pytest.approx(0.2 / 3)
 
 
 def test_what_a_stage_takes_longer_depends_on_its_place():

@@ -12,7 +12,9 @@ from heterps.job.fields import Amount, AnyText, Bytes, Positive, Record, Share, 
 
 class LayerOnType(Record):
     """Seconds for a profile batch on one unit; ``alpha`` and ``beta`` are the shares of compute and
-    of communication that parallelise over units. ``sync_s`` is paid once a batch of any size."""
+    of communication that parallelise over units. ``sync_s`` is paid once a batch of any size.
+    ``forward`` is the share of compute that comes before the layers after it can go on; the rest
+    is backward."""
 
     compute_s: Amount
     comm_s: Amount
@@ -20,6 +22,7 @@ class LayerOnType(Record):
     beta: Share
     transfer_s: Amount
     sync_s: Amount = 0.0
+    forward: Share | None = None
 
 
 class SendFigures(Record):

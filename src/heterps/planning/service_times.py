@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from heterps.planning.cost_model import Stage, transfer_time
 from heterps.planning.problem import Problem
 
-FORWARD_SHARE = 1 / 3  # of compute: backward makes two matrix products where forward makes one
+# Of compute, where the profile does not say: backward makes two matrix products and forward one.
+FORWARD_SHARE = 1 / 3
 ROWS_KIND = "embedding"
 WEIGHTS_KIND = "fc"  # whose gradients of weights are made after those of its input
 
@@ -72,31 +73,33 @@ def service_times(
     layers = problem.profile.layers
     own = layers[stage.first : stage.last + 1]
     scale = problem.workload.batch_size / problem.profile.batch_size / micro_batches
-    compute = weighing = fetch = push = sync = 0.0
+    forward = backward = weighing = fetch = push = sync = 0.0
     for layer in own:
         on = layer.on[stage.type]
-        seconds = on.compute_s * _slower(on.alpha, units)
-        compute += seconds
-        weighing += seconds if layer.kind == WEIGHTS_KIND else 0.0
+        seconds = longer * on.compute_s * _slower(on.alpha, units)
+        first = seconds * (FORWARD_SHARE if on.forward is None else on.forward)
+        forward += first
+        backward += seconds - first
+        # One of the two products of backward.
+        weighing += (seconds - first) / 2 if layer.kind == WEIGHTS_KIND else 0.0
         comm = on.comm_s * _slower(on.beta, units)
         pulled = 0.5 if layer.kind == ROWS_KIND else 1.0
         fetch += comm * pulled
         push += comm * (1 - pulled)
         sync += on.sync_s
-    compute, weighing = compute * longer, weighing * longer
     link_ms = next(t.link_ms for t in problem.cluster.types if t.name == stage.type)
     measured = problem.profile.types.get(stage.type)
     return ServiceTimes(
         type=stage.type,
         replicas=units,
-        forward_s=scale * compute * FORWARD_SHARE,
-        backward_s=scale * compute * (1 - FORWARD_SHARE),
+        forward_s=scale * forward,
+        backward_s=scale * backward,
         receive_s=scale * units * transfer_time(problem, stage.first, stage.type, units) / 2,
         fetch_s=scale * fetch,
         send_s=scale * units * transfer_time(problem, stage.last + 1, stage.type, units) / 2,
         push_s=scale * push,
         sync_s=sync,
-        weights_s=scale * weighing * FORWARD_SHARE,  # one of the two products of backward
+        weights_s=scale * weighing,
         latency_s=(link_ms or 0.0) / 1e3,
         way_s=(measured.link_ms or 0.0) / 1e3 if measured else 0.0,
         rows=any(layer.kind == ROWS_KIND for layer in own),

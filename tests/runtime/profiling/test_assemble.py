@@ -61,6 +61,12 @@ def test_the_layers_of_a_stage_take_together_what_it_takes():
     assert 4 * serial == pytest.approx(0.4)
 
 
+def test_asking_for_rows_goes_forward_and_their_gradients_and_the_step_backward():
+    rows, fc, _ = on(unit(), {1: ONE})
+    assert rows["forward"] == pytest.approx((0.1 / 4 + 0.06) / (0.1 / 4 + 0.2 / 4 + 0.1))
+    assert fc["forward"] == pytest.approx((0.1 / 2) / (0.1 / 2 + 0.2 * 3 / 4 + 0.1 * 3 / 4))
+
+
 def test_what_servers_take_is_shared_and_the_link_is_a_unit_s_own():
     near, far = on(unit(), {1: ONE})[0], on(unit(link_mbps=80.0), {1: ONE})[0]
     assert near["comm_s"] == pytest.approx(0.02 + 0.01)

@@ -81,7 +81,8 @@ def figures(
 ) -> list[dict[str, Any]]:
     """The profile's figures of each layer on a type; ``one`` was seen on one unit."""
     weights = _shares([0.0 if layer.table else layer.weight_bytes for layer in layers])
-    compute = _compute(layers, one, times, found, weights, moved, batches)
+    both = _compute(layers, one, times, found, weights, moved, batches)
+    compute = [ahead + back for ahead, back in both]
     whole = sum(compute)
     m = batches.micro_batches
     serial_s = (1 - found.fit.parallel) * found.fit.seconds / m
@@ -100,6 +101,7 @@ def figures(
                 "beta": comm.parallel,
                 "transfer_s": link_s(entry, cut.moved_bytes) + cut.send_s + cut.receive_s,
                 "sync_s": found.sync_s * weights[at],
+                "forward": both[at][0] / compute[at] if compute[at] else None,
             }
         )
     return entries
@@ -113,8 +115,9 @@ def _compute(
     weights: Sequence[float],
     moved: Moved,
     batches: Batches,
-) -> list[float]:
-    """Seconds of each layer for a micro-batch: the stage's own, shared out."""
+) -> list[tuple[float, float]]:
+    """Seconds of each layer for a micro-batch, forward and backward: the stage's own, shared out.
+    Asking for rows is a part of the first, giving their gradients and the step of the second."""
     forward, backward = _shares(times.forward_s), _shares(times.backward_s)
     asking = [
         moved.rows[each.name].moved_bytes if each.name in moved.rows else 0 for each in layers
@@ -123,15 +126,18 @@ def _compute(
     ends = _at_ends(len(layers))
     size = batches.micro_batch_size
     step = found.optimizer_s / batches.micro_batches
+    looping = [one.loop_s / 2 * share for share in ends]
     raw = [
-        size * (one.forward_s * forward[at] + one.backward_s * backward[at])
-        + size * ((one.ask_s + one.send_s) * rows[at] + one.loop_s * ends[at])
-        + step * weights[at]
+        (
+            size * (one.forward_s * forward[at] + one.ask_s * rows[at] + looping[at]),
+            size * (one.backward_s * backward[at] + one.send_s * rows[at] + looping[at])
+            + step * weights[at],
+        )
         for at in range(len(layers))
     ]
-    whole = sum(raw)
+    whole = sum(map(sum, raw))
     scale = found.fit.seconds / batches.micro_batches / whole if whole else 1.0
-    return [seconds * scale for seconds in raw]
+    return [(ahead * scale, back * scale) for ahead, back in raw]
 
 
 def _comm(entry: ResourceType, rows: RowTimes | None, read_s: float) -> Fit:
