@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from awake import awake
+from commands import end_in_order
 from heterps.job.spec import Job
 from heterps.planning.simulate import simulate
 from heterps.runtime.engines import engines_of
@@ -118,6 +119,7 @@ def main() -> None:
     if options.inside:
         inside(options)
         return
+    end_in_order()
     with awake():
         result = {**measured(options), "machine": machine()}
     if options.json:
