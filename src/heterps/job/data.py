@@ -173,6 +173,11 @@ class DataSpec(Record):
         """The share of the samples that validation gets, if it has no files of its own."""
         return self.validation if isinstance(self.validation, float) else None
 
+    @property
+    def has_bags(self) -> bool:
+        """Whether a sample may have several ids in a slot."""
+        return any(slot.multi for slot in self.sparse)
+
     def column_paths(self, *, labels: bool = True) -> dict[str, str]:
         """Every column that is read, and the field that names it."""
         paths = {self.label: "label"} if labels else {}

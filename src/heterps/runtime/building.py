@@ -33,6 +33,7 @@ from heterps.runtime.metrics import counts_for, task_of
 from heterps.runtime.optimizers import learning_rate_factor, make_optimizer
 from heterps.runtime.replica import Replica
 from heterps.runtime.stage import Stage
+from heterps.runtime.threads import Threads
 from heterps.runtime.warm_start import read_warm_start
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -129,6 +130,12 @@ def build_replica(
         seed=job.seed,
         # The last stage goes backward at once: it never has gradients of two batches to add to.
         stale=layout.staleness > 0 and own.after is not None,
+        threads=Threads.of(
+            chain,
+            layout.train.micro_batch_size,
+            torch.get_num_threads(),
+            bags=job.data is None or job.data.has_bags,
+        ),
     )
     tables = {name: client.table(name) for name in chain.tables}
     announced = announcements(job, lambda: replica.layout, whole.tables)

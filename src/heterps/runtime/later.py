@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from heterps.runtime.threads import Threads
+
 _CHANGED = (
     "what a linear layer was given has been changed in place since, before the gradients of its "
     "weights were made; give the layer a copy (.clone()) of it"
@@ -37,7 +39,7 @@ class LaterGradients:
     """Of the plain linear layers of ``model``, where nothing else looks at what they do; all other
     weights have their gradients when backward ends."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, threads: Threads | None = None) -> None:
         # Whoever has made another class or another forward of it means something by that.
         plain = [each for each in model.modules() if type(each) is nn.Linear]
         layers = [layer for layer in plain if "forward" not in layer.__dict__]
@@ -47,6 +49,7 @@ class LaterGradients:
         self._due: dict[int, list[_Due]] = {}
         self._sums: dict[Tensor, Tensor] = {}
         self._waits: int | None = None
+        self.threads = threads or Threads()
 
     @contextmanager
     def taken_over(self) -> Iterator[None]:
@@ -84,7 +87,9 @@ class LaterGradients:
             for due in self._due.pop(number, ()):
                 if due.versions != _versions(due.inputs, due.gradient):
                     raise RuntimeError(_CHANGED)
-                self._add(due.weight, due.gradient.t().mm(due.inputs))
+                with self.threads.product(len(due.inputs), due.weight):
+                    made = due.gradient.t().mm(due.inputs)
+                self._add(due.weight, made)
                 if due.bias is not None:
                     self._add(due.bias, due.gradient.sum(0))
 
@@ -151,14 +156,16 @@ class _Linear(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(inputs, weight)
         ctx.weight, ctx.bias, ctx.later = weight, bias, later
-        made = linear(inputs, weight, bias)
+        with later.threads.product(_samples(inputs), weight):
+            made = linear(inputs, weight, bias)
         # Of more than two dimensions it is a view, which the next layer may not change in place.
         return torch.ops.aten._unsafe_view(made, made.shape) if made._is_view() else made
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
-        onward = gradient.matmul(weight) if ctx.needs_input_grad[0] else None
+        with ctx.later.threads.product(_samples(inputs), weight):
+            onward = gradient.matmul(weight) if ctx.needs_input_grad[0] else None
         flat, rows = _flat(gradient), _flat(inputs)
         if ctx.later.take(ctx.weight, ctx.bias, rows.detach(), flat):
             return onward, None, None, None
@@ -168,3 +175,8 @@ class _Linear(torch.autograd.Function):
 def _flat(tensor: Tensor) -> Tensor:
     """As a matrix."""
     return tensor.flatten(0, -2) if tensor.dim() > 1 else tensor[None]
+
+
+def _samples(inputs: Tensor) -> int:
+    """How many rows a linear layer takes them for."""
+    return inputs.numel() // max(inputs.shape[-1], 1)

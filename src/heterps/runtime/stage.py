@@ -19,6 +19,7 @@ from heterps.models.context import Context
 from heterps.models.rows import Asked, rows_of
 from heterps.runtime.dense_update import DenseUpdate
 from heterps.runtime.later import LaterGradients
+from heterps.runtime.threads import Threads
 
 Gradients = dict[str, Tensor]
 
@@ -80,6 +81,7 @@ class Stage:
         after: Cut | None = None,
         seed: int = 0,
         stale: bool = False,
+        threads: Threads | None = None,
     ) -> None:
         self.chain = chain
         self._number = {name: first_layer + at for at, name in enumerate(chain.names)}
@@ -88,7 +90,8 @@ class Stage:
         self._after = after
         self._seed = seed
         self._weights = _Weights(chain, stale)
-        self._later = LaterGradients(chain)
+        self._threads = threads or Threads()
+        self._later = LaterGradients(chain, self._threads)
         self._shares: dict[int, float] = {}
         self._in_flight: dict[int, _InFlight] = {}
 
@@ -103,7 +106,7 @@ class Stage:
         leaves = {name: arrived[name].detach().requires_grad_() for name in self._before.gradients}
         inputs = {**arrived, **{name: _changeable(leaf) for name, leaf in leaves.items()}}
         context = self.context(micro_batch.number)
-        with self._later.taken_over():
+        with self._threads.stage, self._later.taken_over():
             made = self._weights.run(micro_batch.batch, (inputs, rows_of(asked), context))
         outputs = {name: made[name] for name in self._after.names} if self._after else made
         done = self._shares.get(micro_batch.batch, 0.0)
@@ -115,7 +118,7 @@ class Stage:
         """Takes the gradients of what went on, gives those of what came in, and those of rows;
         ``finish_backward`` follows, before the commit and in the same order."""
         flight = self._in_flight.pop(number)
-        with self._later.waiting(number):
+        with self._threads.stage, self._later.waiting(number):
             self._go_back(flight, arrived)
         back = {name: _gradient_of(flight.arrived[name]) for name in self._before.gradients}
         rows = [self._of_rows(flight.micro_batch, *entry) for entry in flight.asked.items()]
@@ -133,7 +136,8 @@ class Stage:
 
     def finish_backward(self, number: int) -> None:
         """The gradients of weights, which nobody else waits for."""
-        self._later.work_out(number)
+        with self._threads.stage:
+            self._later.work_out(number)
 
     def commit(self, batch: int) -> None:
         """Sums the gradients of the batch over the replicas and changes the weights."""
@@ -171,7 +175,8 @@ class Stage:
         return self._weights.collect(batch)
 
     def step(self, batch: int) -> None:
-        self._update.step(batch)
+        with self._threads.step:
+            self._update.step(batch)
 
     def state(self) -> dict[str, Tensor]:
         """Weights by name, and what the next step depends on beside them."""

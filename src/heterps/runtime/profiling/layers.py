@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from heterps.data.batch import samples
 from heterps.job.resources import ResourceType
 from heterps.runtime.collective import Alone
 from heterps.runtime.dense_update import SummedUpdate
@@ -17,6 +18,7 @@ from heterps.runtime.optimizers import make_optimizer
 from heterps.runtime.prepare import Setup
 from heterps.runtime.profiling.repeat import repeat
 from heterps.runtime.stage import Cut, MicroBatch, Stage
+from heterps.runtime.threads import Threads
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,9 @@ class _Line:
         cuts = [Cut(traced.needed[at], traced.gradients[at]) for at in range(1, count)]
         edges: list[Cut | None] = [None, *cuts, None]
         make = setup.job.optimizer
+        bags = setup.job.data is None or setup.job.data.has_bags
+        most = torch.get_num_threads()
+        threads = Threads.of(chain, samples(dict(batch)), most, bags=bags)
         self.stages = [
             Stage(
                 part := chain.slice(at, at),
@@ -56,6 +61,7 @@ class _Line:
                 before=edges[at],
                 after=edges[at + 1],
                 seed=setup.job.seed,
+                threads=threads,
             )
             for at in range(count)
         ]
