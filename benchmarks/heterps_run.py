@@ -24,17 +24,21 @@ LAYERS = 2 + 2 * len(HIDDEN) + 2  # embedding, concat; linear and ReLU; out, los
 
 @dataclass(frozen=True)
 class Shape:
-    """How the model is cut and spread: ``threads`` of each stage, the first layer of each."""
+    """How the model is cut and spread: the first layer of each stage, its replicas, and the
+    threads of one."""
 
-    threads: tuple[int, ...]
     cuts: tuple[int, ...] = (0,)
+    units: tuple[int, ...] = (1,)
+    threads: int = 1
     micro_batches: int = 1
 
 
-ONE_STAGE = Shape(threads=(2,))
+# A worker for each core; of small batches, the sum of their gradients would take too long.
+ONE_STAGE, ONE_WORKER = Shape(units=(2,), micro_batches=2), Shape(threads=2)
 # The first stage looks up and goes through the first of the three large layers.
-TWO_STAGES = Shape(threads=(1, 1), cuts=(0, 4))
+TWO_STAGES = Shape(cuts=(0, 4), units=(1, 1))
 MOST_MICRO_BATCHES, LEAST_SAMPLES = 4, 256
+LEAST_OF_A_REPLICA = 1024
 
 
 def shape_of(stages: int, staleness: int, batch: int) -> Shape:
@@ -42,7 +46,8 @@ def shape_of(stages: int, staleness: int, batch: int) -> Shape:
     than so many samples cost more in messages than they gain: of 512 two had 0.81 of one stage and
     four 0.62."""
     if stages == 1:
-        return ONE_STAGE
+        large = batch >= 2 * LEAST_OF_A_REPLICA and batch % 2 == 0
+        return ONE_STAGE if large else ONE_WORKER
     pieces = 1 if staleness else min(MOST_MICRO_BATCHES, max(1, batch // LEAST_SAMPLES))
     return replace(TWO_STAGES, micro_batches=pieces)
 
@@ -68,7 +73,7 @@ def job_document(
     batch: int, staleness: int, shape: Shape, data: Path, passes: int = 2
 ) -> dict[str, Any]:
     ends = [*shape.cuts[1:], LAYERS]
-    names = [f"stage{number}" for number in range(len(shape.threads))]
+    names = [f"stage{number}" for number in range(len(shape.cuts))]
     return {
         "model": {"zoo": "ctrdnn", "args": {"hidden": HIDDEN, "norm": False}},
         "data": {
@@ -87,14 +92,16 @@ def job_document(
         },
         "cluster": {
             "types": [
-                {"name": name, "device": "cpu", "threads": threads, "price_per_hour": 0, "limit": 2}
-                for name, threads in zip(names, shape.threads, strict=True)
+                {"name": name, "threads": shape.threads, "price_per_hour": 0, "limit": units + 1}
+                for name, units in zip(names, shape.units, strict=True)
             ]
         },
         "plan": {
             "stages": [
-                {"first": first, "last": end - 1, "type": name, "units": 1}
-                for first, end, name in zip(shape.cuts, ends, names, strict=True)
+                {"first": first, "last": end - 1, "type": name, "units": units}
+                for first, end, name, units in zip(
+                    shape.cuts, ends, names, shape.units, strict=True
+                )
             ]
         },
         "servers": {"count": 1, "type": names[0], "threads": 2},
