@@ -10,6 +10,7 @@ from heterps.models.context import Context
 from heterps.models.drawing import may_draw
 from heterps.models.embedding import SparseEmbedding
 from heterps.models.layers import Apply, Concat, Cosine, Dropout, Layer, LogLoss, Pool
+from heterps.testing.threads import computing_with
 
 BATCH = {"x": torch.ones(3, 2), "label": torch.tensor([0.0, 1.0, 1.0])}
 
@@ -113,11 +114,10 @@ class TestDraws:
     def test_threads_do_not_change_them(self):
         chain = Chain([("drop", Dropout(0.5)), ("plain", nn.Dropout(0.5))])
         batch = {"x": torch.ones(512, 100)}
-        threads = torch.get_num_threads()
-        try:
-            made = [torch.set_num_threads(n) or chain(batch)["x"] for n in (1, 2)]
-        finally:
-            torch.set_num_threads(threads)
+        made = []
+        for threads in (1, 2):
+            with computing_with(threads):
+                made.append(chain(batch)["x"])
         assert torch.equal(*made)
 
     def test_dropout_keeps_the_mean_and_only_acts_in_training(self):

@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterps.models.rows import distinct_of, expanded, summed
+from heterps.testing.threads import computing_with
 
 
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Of torch: with one the expansion is our own, with more it is torch's."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with computing_with(request.param):
+        yield request.param
 
 
 ids_of_any_size = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20), max_size=200).map(

@@ -9,14 +9,13 @@ from heterps.runtime.collective import Alone
 from heterps.runtime.dense_update import SummedUpdate
 from heterps.runtime.stage import Cut, MicroBatch, Stage
 from heterps.runtime.threads import Threads
+from heterps.testing.threads import computing_with
 
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with computing_with(2):
+        yield
 
 
 class Own(Layer):

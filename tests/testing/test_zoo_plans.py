@@ -8,6 +8,7 @@ from heterps.ps import SparseTable, Uniform
 from heterps.testing.in_process import InProcessPipeline
 from heterps.testing.models import make_batch, make_tables, make_tiny
 from heterps.testing.reference_loop import reference_loop
+from heterps.testing.threads import computing_with
 
 pytestmark = pytest.mark.slow
 STEPS, SEED = 20, 5
@@ -19,10 +20,8 @@ OPTIMIZERS = {
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with computing_with(1):
+        yield
 
 
 def make_batches():
