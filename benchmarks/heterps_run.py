@@ -111,11 +111,16 @@ def job_document(
 
 def later_passes(events: Path, passes: int) -> dict[str, Any]:
     """The last event of progress of a pass has its pace since the end of its first batch: workers
-    report four times a second, and it is counted from report to report."""
+    report four times a second, and it is counted from report to report.
+
+    Raises RuntimeError where there are too few reports for that.
+    """
     progress = [event for event in read_events(events) if event["kind"] == "progress"]
     steps = progress[-1]["steps"] // passes
     ends = {event["step"]: event for event in progress}
     rates = [ends[steps * number]["samples_per_s"] for number in range(2, passes + 1)]
+    if None in rates:
+        raise RuntimeError("the pace at the end of a pass is not known: too few reports before it")
     losses = [loss for event in progress for loss in event["losses"]][steps:]
     return {
         "samples_per_s": statistics.harmonic_mean(rates),
