@@ -10,7 +10,7 @@ from heterps.models.context import Context
 from heterps.models.drawing import may_draw
 from heterps.models.embedding import SparseEmbedding
 from heterps.models.layers import Apply, Concat, Cosine, Dropout, Layer, LogLoss, Pool
-from heterps.testing.threads import computing_with
+from heterps.runtime.threads import InThreads
 
 BATCH = {"x": torch.ones(3, 2), "label": torch.tensor([0.0, 1.0, 1.0])}
 
@@ -116,7 +116,7 @@ class TestDraws:
         batch = {"x": torch.ones(512, 100)}
         made = []
         for threads in (1, 2):
-            with computing_with(threads):
+            with InThreads(threads):
                 made.append(chain(batch)["x"])
         assert torch.equal(*made)
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterps.models.rows import distinct_of, expanded, summed
-from heterps.testing.threads import computing_with
+from heterps.runtime.threads import InThreads
 
 
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Of torch: with one the expansion is our own, with more it is torch's."""
-    with computing_with(request.param):
+    with InThreads(request.param):
         yield request.param
 
 

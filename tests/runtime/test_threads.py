@@ -8,13 +8,12 @@ from heterps.models.layers import Layer, LogLoss
 from heterps.runtime.collective import Alone
 from heterps.runtime.dense_update import SummedUpdate
 from heterps.runtime.stage import Cut, MicroBatch, Stage
-from heterps.runtime.threads import Threads
-from heterps.testing.threads import computing_with
+from heterps.runtime.threads import InThreads, Threads
 
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    with computing_with(2):
+    with InThreads(2):
         yield
 
 

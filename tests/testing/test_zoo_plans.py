@@ -5,10 +5,10 @@ import torch
 
 from heterps.models.zoo import ZOO
 from heterps.ps import SparseTable, Uniform
+from heterps.runtime.threads import InThreads
 from heterps.testing.in_process import InProcessPipeline
 from heterps.testing.models import make_batch, make_tables, make_tiny
 from heterps.testing.reference_loop import reference_loop
-from heterps.testing.threads import computing_with
 
 pytestmark = pytest.mark.slow
 STEPS, SEED = 20, 5
@@ -20,7 +20,7 @@ OPTIMIZERS = {
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    with computing_with(1):
+    with InThreads(1):
         yield
 
 

@@ -55,7 +55,7 @@ class Threads:
         return self._product if samples * weight.numel() >= _LARGE_PRODUCT else _AS_IT_IS
 
 
-class _Use:
+class InThreads:
     """So many threads inside, and as many as before after that."""
 
     def __init__(self, count: int) -> None:
@@ -70,7 +70,7 @@ class _Use:
 
 
 def _use(count: int, otherwise: int) -> Use:
-    return _AS_IT_IS if count == otherwise else _Use(count)
+    return _AS_IT_IS if count == otherwise else InThreads(count)
 
 
 def _width(chain: Chain) -> int | None:

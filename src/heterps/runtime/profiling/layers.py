@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,7 @@ from heterps.runtime.optimizers import make_optimizer
 from heterps.runtime.prepare import Setup
 from heterps.runtime.profiling.repeat import repeat
 from heterps.runtime.stage import Cut, MicroBatch, Stage
-from heterps.runtime.threads import Threads
+from heterps.runtime.threads import InThreads, Threads
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class LayerTimes:
 
 def time_layers(setup: Setup, entry: ResourceType, batch: Mapping[str, Tensor]) -> LayerTimes:
     """Every layer as a stage of its own on the device of a type, without its emulation."""
-    with _threads(entry.threads):
+    with InThreads(entry.threads):
         line = _Line(setup, entry, batch)
         seconds, spread = repeat(line.once)
     count = len(line.stages)
@@ -105,13 +104,3 @@ class _Rows:
 
     def pull(self, table: str, ids: Tensor) -> Tensor:
         return torch.full((len(ids), self._dims[table]), 0.01, device=self._device)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
