@@ -13,6 +13,7 @@ import ctypes
 import importlib
 import os
 import runpy
+import select
 import signal
 import subprocess
 import sys
@@ -25,7 +26,6 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _LAST_PATIENCE_S = 10.0
 _TAIL_BYTES = 1 << 14
-_LOOK_EVERY_S = 0.01
 
 
 class Child:
@@ -96,11 +96,18 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
     def wait(self, timeout_s: float) -> int | None:
-        """The exit code, or None when it still runs then."""
-        deadline = time.monotonic() + timeout_s
-        while self.poll() is None and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY_S)
-        return self._code
+        """The exit code, or None when it still runs then. Takes no time of the processor."""
+        with self._looking:
+            if self.poll() is not None:
+                return self._code
+            end = os.pidfd_open(self.pid)  # nobody has freed the number: that takes the lock
+        try:
+            look = select.poll()
+            look.register(end, select.POLLIN)
+            look.poll(1000 * max(0.0, timeout_s))
+        finally:
+            os.close(end)
+        return self.poll()
 
     def last_words(self, lines: int = 1) -> str:
         """The end of what it wrote, in one line."""

@@ -9,7 +9,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -34,20 +34,31 @@ _SETTINGS = {
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "3",
 }
+# And a cluster that we start, whose figures nobody asks for.
+_OWN_SETTINGS = {
+    "RAY_enable_metrics_collection": "0",
+    "RAY_event_stats": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    "REPORTER_UPDATE_INTERVAL_MS": "60000",
+}
 _OBJECT_STORE_BYTES = 100 << 20  # which nothing goes through
 _QUIETLY: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 def load_ray() -> Any:
     """Raises MissingExtraError where Ray is not installed."""
-    for name, value in _SETTINGS.items():
-        os.environ.setdefault(name, value)
+    _say(_SETTINGS)
     try:
         import ray
         import ray.util
     except ImportError:
         raise MissingExtraError("engine: ray", "ray") from None
     return ray
+
+
+def _say(settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
 
 
 class RayCluster:
@@ -120,6 +131,7 @@ class RayCluster:
 
 def _begin(ray: Any, job: Job, folder: Path) -> None:
     """A cluster of this machine alone, with all that the job may use."""
+    _say(_OWN_SETTINGS)
     whole = needed(job)
     counts = dict(whole.resources)
     own = {"num_cpus": counts.pop("CPU", 0.0), "labels": dict(whole.labels)}

@@ -24,7 +24,7 @@ from heterps.wire.segments import remove_segments_of
 PREFIX = "heterps-run-"
 LOCK = ".heterps-keeper"  # shows that a folder is a keeper's: people may call theirs alike
 _OWN = re.compile(rf"{PREFIX}[0-9a-f]{{12}}")
-_LOOK_EVERY_S = 0.05
+_LOOK_EVERY_S = 0.5  # at what was written; an end is seen at once
 _MOST_OUTPUT = 1 << 20
 
 
@@ -81,7 +81,7 @@ class Keeper:
             output = self._output(offset)
             if code is not None or output or time.monotonic() >= deadline:
                 break
-            time.sleep(_LOOK_EVERY_S)
+            self._await_news(min(_LOOK_EVERY_S, deadline - time.monotonic()))
         if len(output) == _MOST_OUTPUT:
             code = None  # there may be more to read
         pid = self._child.pid if self._child is not None and code is None else None
@@ -102,6 +102,12 @@ class Keeper:
         """Once the process has ended and all is read: nobody needs this actor any more."""
         self._lock.close()
         remove_unused(self._folder)
+
+    def _await_news(self, timeout_s: float) -> None:
+        if self._child is None:
+            time.sleep(max(0.0, timeout_s))
+        else:
+            self._child.wait(timeout_s)
 
     def _poll(self) -> int | None:
         with self._mutex:
