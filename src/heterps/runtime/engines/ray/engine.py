@@ -107,8 +107,8 @@ class RayEngine(Engine):
             options = {"num_cpus": cpus, "num_gpus": gpus, "resources": own}
             options["scheduling_strategy"] = place
         host = site.host if site is not None else self.host
-        # Looks wait for news, and must not keep others from being served.
-        made = self._ray.remote(Keeper).options(max_concurrency=8, max_restarts=0, **options)
+        # With one thread: beside several, Ray's own would wake up a hundred times a second.
+        made = self._ray.remote(Keeper).options(max_concurrency=1, max_restarts=0, **options)
         return made.remote(spec.name, str(self._own_folder), host)
 
     def _reachable(self) -> dict[str, str]:

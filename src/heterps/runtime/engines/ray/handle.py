@@ -17,7 +17,8 @@ from heterps.runtime.engines.ray.handover import hand_over
 from heterps.runtime.engines.ray.keeper import Seen
 
 _START_S = 120.0
-_LOOK_S = 1.0  # how long a keeper waits for news
+# How long a keeper waits for news, and so keeps others waiting: less while much is new.
+_LEAST_LOOK_S, _MOST_LOOK_S, _LOOK_SHARE = 0.05, 1.0, 0.1
 _ANSWER_S = 10.0
 _LAST_PATIENCE_S = 3.0
 _GONE = -int(signal.SIGKILL)
@@ -96,8 +97,10 @@ class RayHandle(Handle):
         try:
             self._start()
             self._started.set()
+            began = time.monotonic()
             while self._seen.code is None:
-                self._look()
+                wait_s = _LOOK_SHARE * (time.monotonic() - began)
+                self._look(min(max(wait_s, _LEAST_LOOK_S), _MOST_LOOK_S))
         except ProcessError as error:
             self._end(1, f"{error.problem}\n".encode())
         except self._ray.exceptions.RayError as error:
@@ -117,8 +120,8 @@ class RayHandle(Handle):
         arguments = (spec.module, spec.arguments, spec.variables(), bool(spec.secret))
         self._ask(self._actor.start.remote(*arguments), _START_S)
 
-    def _look(self) -> None:
-        asked = self._actor.look.remote(self._known_bytes, _LOOK_S)
+    def _look(self, wait_s: float) -> None:
+        asked = self._actor.look.remote(self._known_bytes, wait_s)
         while True:
             try:
                 seen = self._ask(asked, _ANSWER_S)

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -38,7 +37,7 @@ class Seen(NamedTuple):
 
 
 class Keeper:
-    """Its methods are called from several threads. The process ends with the actor, however that
+    """Its methods are called one after the other. The process ends with the actor, however that
     ends; the folder goes with the last keeper that uses it, or with a later one on its node."""
 
     def __init__(self, name: str, folder: str, host: str) -> None:
@@ -49,7 +48,6 @@ class Keeper:
         self._child: Child | None = None
         self._log_start = 0
         self._ending = False
-        self._mutex = threading.Lock()
         self._lock = _claimed(self._folder)
 
     def invite(self) -> tuple[str, Invitation]:
@@ -66,11 +64,10 @@ class Keeper:
     ) -> None:
         secret = self._inviter.secret() if secret_expected and self._inviter else b""
         (self._folder / LOGS).mkdir(exist_ok=True)
-        with self._mutex:
-            if not self._ending:
-                log = self._folder / LOGS / f"{self._name}.log"
-                self._log_start = log.stat().st_size if log.exists() else 0
-                self._child = Child(module, arguments, log, variables, secret)
+        if not self._ending:
+            log = self._folder / LOGS / f"{self._name}.log"
+            self._log_start = log.stat().st_size if log.exists() else 0
+            self._child = Child(module, arguments, log, variables, secret)
 
     def look(self, offset: int, wait_s: float) -> Seen:
         """As soon as there is something new, or after so long. ``offset`` is how much of the output
@@ -93,8 +90,7 @@ class Keeper:
         return read_file(self._folder / name)
 
     def stop(self, grace_s: float) -> None:
-        with self._mutex:
-            self._ending = True
+        self._ending = True
         if self._child is not None:
             stop_all([self._child], grace_s)
 
@@ -110,10 +106,9 @@ class Keeper:
             self._child.wait(timeout_s)
 
     def _poll(self) -> int | None:
-        with self._mutex:
-            if self._child is None:
-                return -signal.SIGTERM if self._ending else None
-            code = self._child.poll()
+        if self._child is None:
+            return -signal.SIGTERM if self._ending else None
+        code = self._child.poll()
         if code is not None:
             remove_segments_of(self._child.pid)
         return code
