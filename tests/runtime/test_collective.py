@@ -7,7 +7,10 @@ import torch
 import torch.distributed as dist
 
 from heterps.errors import HeterPSError, WorkerLostError
+from heterps.runtime.channel import Mesh
 from heterps.runtime.collective import Alone, ChannelGroup, GlooGroup
+from heterps.runtime.shared_group import SharedGroup
+from heterps.wire import segments
 
 pytestmark = pytest.mark.slow
 KEY = bytes(range(32))
@@ -58,11 +61,21 @@ def channel_groups(folder, encrypt):
     return groups
 
 
-@pytest.fixture(params=["gloo", "channel", "encrypted"])
+def shared_groups():
+    groups = [SharedGroup(1, n, REPLICAS) for n in range(REPLICAS)]
+    meeting = groups[0].make_pipes()
+    in_threads(lambda replica: groups[replica].join(meeting))
+    return groups
+
+
+@pytest.fixture(params=["gloo", "shared", "channel", "encrypted"])
 def groups(request, tmp_path):
-    if request.param == "gloo":
-        return gloo_groups()
+    if request.param in BESIDE:
+        return BESIDE[request.param]()
     return channel_groups(tmp_path, request.param == "encrypted")
+
+
+BESIDE = {"gloo": gloo_groups, "shared": shared_groups}
 
 
 def make_tensors(replica, turn):
@@ -92,22 +105,26 @@ def test_all_get_the_sum_and_the_same_to_the_bit(groups):
     in_threads(lambda replica: groups[replica].close())
 
 
-def test_a_sum_that_was_begun_is_there_when_all_have_begun_it():
-    groups, ready = gloo_groups(), threading.Event()
+@pytest.mark.parametrize("kind", BESIDE)
+def test_a_sum_that_was_begun_is_there_when_all_have_begun_it(kind):
+    groups, ready = BESIDE[kind](), threading.Event()
     tensors = [torch.full((3,), float(replica)) for replica in range(REPLICAS)]
     finish = groups[0].begin([tensors[0]], ready.set)
     assert groups[0].beside
     assert not ready.is_set()
     tensors[0] += 7  # what was given is on its way
     others = [groups[n].begin([tensors[n]], lambda: None) for n in range(1, REPLICAS)]
+    for source in groups[0].sources:
+        source.clear()
     assert ready.wait(30)
     for each in (finish, *others):
         each()
     assert all(torch.equal(tensor, torch.full((3,), 3.0)) for tensor in tensors)
 
 
-def test_channels_add_in_the_order_of_replicas(tmp_path):
-    groups = channel_groups(tmp_path, encrypt=False)
+@pytest.mark.parametrize("kind", ["channel", "shared"])
+def test_replicas_are_added_in_their_order(kind, tmp_path):
+    groups = shared_groups() if kind == "shared" else channel_groups(tmp_path, encrypt=False)
     values = [torch.tensor([1e8]), torch.tensor([1.0]), torch.tensor([-1e8])]
     expected = (values[0] + values[1]) + values[2]
 
@@ -129,7 +146,78 @@ def test_a_replica_that_dies_is_an_error_for_who_waits_for_it(tmp_path):
         group.close()
 
 
+def test_a_replica_with_which_memory_is_shared_may_die_too():
+    groups = shared_groups()
+    groups[2].close()
+    with pytest.raises(WorkerLostError, match="replica 2 of it has ended"):
+        groups[0].sum([torch.ones(3)])
+    for group in groups[:2]:
+        group.close()
+
+
 def test_one_replica_is_its_own_sum():
     tensor = torch.ones(3)
     Alone().sum([tensor])
     assert torch.equal(tensor, torch.ones(3))
+
+
+def test_replicas_without_samples_add_nothing():
+    groups = shared_groups()
+
+    def work(replica):
+        found = []
+        for turn in range(6):
+            own = [torch.full((3,), 7.0)]  # not zero: it is not looked at
+            groups[replica].sum(own, nothing=turn % REPLICAS != replica)
+            found.append(own[0].tolist())
+        return found
+
+    assert in_threads(work) == [[[7.0] * 3] * 6] * REPLICAS
+    in_threads(lambda replica: groups[replica].sum([torch.ones(3)], nothing=True))
+
+
+def test_the_last_notice_wakes_who_waits_for_messages(tmp_path):
+    groups, ready = shared_groups(), threading.Event()
+    with Mesh(KEY, 0, (0, 0)) as mesh:
+        mesh.listen(f"ipc://{tmp_path}/mesh")
+        mesh.also_wake_by(groups[0].sources)
+        groups[0].begin([torch.ones(3)], ready.set)
+        for replica in (1, 2):
+            assert not ready.is_set()
+            groups[replica].begin([torch.ones(3)], lambda: None)
+            mesh.receive(30.0)
+        assert ready.is_set()
+        for group in groups[1:]:
+            group.close()
+        for _ in range(3):
+            mesh.receive(0.01)  # who has ended wakes nobody again
+        assert all(source.fileno() < 0 for source in groups[0].sources)
+    groups[0].close()
+
+
+def test_shared_sums_leave_no_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(segments.os, "access", lambda *_: False)
+    groups = shared_groups()
+    assert not list(tmp_path.iterdir())
+    for _ in range(2):
+        in_threads(lambda replica: groups[replica].sum([torch.ones(3)]))
+    assert not list(tmp_path.iterdir())
+    in_threads(lambda replica: groups[replica].close())
+
+
+def test_without_memory_a_file_is_shared(tmp_path, monkeypatch):
+    made = segments.Segment.create
+
+    def create(number, size_bytes, folder=None):
+        if folder != tmp_path:
+            raise OSError(28, "No space left on device")
+        return made(number, size_bytes, folder)
+
+    monkeypatch.setattr(segments.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(segments.Segment, "create", create)
+    groups = shared_groups()
+    tensors = [torch.full((4,), float(replica)) for replica in range(REPLICAS)]
+    in_threads(lambda replica: groups[replica].sum([tensors[replica]]))
+    assert tensors[0].tolist() == [3.0] * 4
+    in_threads(lambda replica: groups[replica].close())

@@ -41,7 +41,7 @@ class Doubling:
     def __init__(self):
         self.given = []
 
-    def sum(self, tensors):
+    def sum(self, tensors, *, nothing=False):
         self.given = tensors
         for tensor in tensors:
             tensor *= 2

@@ -32,6 +32,7 @@ from heterps.runtime.lookups import Announced, Lookups
 from heterps.runtime.metrics import counts_for, task_of
 from heterps.runtime.optimizers import learning_rate_factor, make_optimizer
 from heterps.runtime.replica import Replica
+from heterps.runtime.shared_group import MAX_REPLICAS, SharedGroup
 from heterps.runtime.stage import Stage
 from heterps.runtime.threads import Threads
 from heterps.runtime.warm_start import read_warm_start
@@ -65,8 +66,11 @@ def make_group(
     listen: str,
     host: str,
     encrypt: bool,
+    *,
+    together: bool = False,
 ) -> tuple[Any, str]:
-    """What the replicas of a stage meet by, and on the first one of them the address for it."""
+    """What the replicas of a stage meet by, and on the first one of them the address for it;
+    ``together``: all of them are on this host."""
     stage, replica = place
     replicas = layout.stages[stage].units
     if replicas == 1:
@@ -77,6 +81,9 @@ def make_group(
             return group, ""
         own = listen + _SUM if listen.startswith("ipc://") else listen
         return group, group.listen(own, replicas)
+    if together and replicas <= MAX_REPLICAS:
+        shared = SharedGroup(stage, replica, replicas)
+        return shared, "" if replica else shared.make_pipes()
     if replica:
         return None, ""
     store = _STORE.TCPStore(host, 0, is_master=True, wait_for_workers=False)
@@ -93,6 +100,8 @@ def join_replicas(
             made.connect(meeting)
         else:
             made.await_others()
+    if isinstance(made, SharedGroup):
+        made.join(meeting)
     if isinstance(made, ReplicaGroup):
         return made
     host, _, port = meeting.rpartition(":")

@@ -1,8 +1,8 @@
 """The replicas of a stage: how they sum their gradients, once a batch.
 
-``torch.distributed`` does it by default. Its connections carry no authentication, so under
-encryption, or where it is asked for, our own channels do: replica 0 adds up in the order of
-replicas, and everybody gets its sum.
+Between hosts ``torch.distributed`` does it. Its connections carry no authentication, so under
+encryption our own channels do: replica 0 adds up in the order of replicas, and everybody gets its
+sum. Replicas of one host share memory for it (``SharedGroup``).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from heterps.errors import WorkerLostError
 from heterps.runtime.channel import Mesh
+from heterps.runtime.channel.wake import Source
 from heterps.wire.keys import subkey
 
 _TIMEOUT_S = 600.0  # who is dead or frozen is found by the coordinator, long before
@@ -34,15 +35,22 @@ class ReplicaGroup(ABC):
     beside: ClassVar[bool] = False
 
     @abstractmethod
-    def sum(self, tensors: Sequence[Tensor]) -> None:
-        """In place."""
+    def sum(self, tensors: Sequence[Tensor], *, nothing: bool = False) -> None:
+        """In place; ``nothing`` says that all numbers of this replica are zero."""
 
-    def begin(self, tensors: Sequence[Tensor], ready: Callable[[], None]) -> Callable[[], None]:
+    def begin(
+        self, tensors: Sequence[Tensor], ready: Callable[[], None], *, nothing: bool = False
+    ) -> Callable[[], None]:
         """The same in two steps: what this returns puts the sum in place, and does not wait for
         others once ``ready`` was called, by any thread. Where nothing runs ``beside``, that last
         step is all of it."""
         ready()
-        return lambda: self.sum(tensors)
+        return lambda: self.sum(tensors, nothing=nothing)
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """What the replica's thread has to wait for beside all else, for ``ready`` to be called."""
+        return ()
 
     def close(self) -> None:
         """Lets go of the connections."""
@@ -52,7 +60,7 @@ class ReplicaGroup(ABC):
 class Alone(ReplicaGroup):
     """A stage of one replica."""
 
-    def sum(self, tensors: Sequence[Tensor]) -> None:
+    def sum(self, tensors: Sequence[Tensor], *, nothing: bool = False) -> None:
         pass
 
 
@@ -74,10 +82,12 @@ class GlooGroup(ReplicaGroup):
         self._group = gloo(_dist.PrefixStore(prefix, store), replica, replicas, options)
         self._store = store
 
-    def sum(self, tensors: Sequence[Tensor]) -> None:
+    def sum(self, tensors: Sequence[Tensor], *, nothing: bool = False) -> None:
         self.begin(tensors, lambda: None)()
 
-    def begin(self, tensors: Sequence[Tensor], ready: Callable[[], None]) -> Callable[[], None]:
+    def begin(
+        self, tensors: Sequence[Tensor], ready: Callable[[], None], *, nothing: bool = False
+    ) -> Callable[[], None]:
         parts = []
         for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
             own = [tensor for tensor in tensors if tensor.dtype == dtype]
@@ -138,7 +148,7 @@ class ChannelGroup(ReplicaGroup):
         """The others."""
         self._mesh.connect({_ROOT: address})
 
-    def sum(self, tensors: Sequence[Tensor]) -> None:
+    def sum(self, tensors: Sequence[Tensor], *, nothing: bool = False) -> None:
         if not tensors:
             return
         wide = max((t.dtype for t in tensors), key=lambda dtype: dtype.itemsize)

@@ -269,6 +269,7 @@ class Coordinator:
         for worker, (stage, _) in enumerate(self._layout.workers):
             threads = self._setup.type_of(stage).threads
             own = {"threads": threads, "servers": self._servers.addresses_for(self.names[worker])}
+            own["together"] = self._sum_in_memory(stage)
             self._tell(worker, "prepare", {**common, **own})
         ready = self.gather("ready", _START_S)
         meetings = [""] * len(self._layout.stages)
@@ -282,6 +283,12 @@ class Coordinator:
             ]
             self._tell(worker, "connect", {"addresses": addresses, "meetings": meetings})
         self.gather("connected", _START_S)
+
+    def _sum_in_memory(self, stage: int) -> bool:
+        """Whether the replicas of a stage are on one host, and have their gradients in memory."""
+        first, *others = [worker_name(at) for at in self._layout.workers if at[0] == stage]
+        near = all(self._sites.near(first, other) for other in others)
+        return near and self._setup.type_of(stage).device == "cpu"
 
     def _tell(
         self,

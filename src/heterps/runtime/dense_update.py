@@ -29,11 +29,13 @@ class Replicas(Protocol):
     @property
     def beside(self) -> bool: ...
 
-    def sum(self, tensors: Sequence[Tensor]) -> None:
-        """In place; the same on every replica afterwards."""
+    def sum(self, tensors: Sequence[Tensor], *, nothing: bool = False) -> None:
+        """In place; the same on every replica afterwards. ``nothing``: all here are zero."""
         ...
 
-    def begin(self, tensors: Sequence[Tensor], ready: Callable[[], None]) -> Callable[[], None]:
+    def begin(
+        self, tensors: Sequence[Tensor], ready: Callable[[], None], *, nothing: bool = False
+    ) -> Callable[[], None]:
         """In two steps, as ``ReplicaGroup`` says."""
         ...
 
@@ -119,12 +121,13 @@ class SummedUpdate(DenseUpdate):
         for buffer in self._buffers:
             buffer /= self._count
         if gradients or self._buffers:
-            self._replicas.sum([*gradients, *self._buffers])
+            nothing = share == 0 and not self._buffers
+            self._replicas.sum([*gradients, *self._buffers], nothing=nothing)
 
     def begin(
         self, gradients: Sequence[Tensor], share: float, ready: Callable[[], None]
     ) -> Callable[[], None]:
-        return self._replicas.begin(gradients, ready)
+        return self._replicas.begin(gradients, ready, nothing=share == 0)
 
     def step(self, batch: int) -> None:
         if self.optimizer is None:

@@ -97,7 +97,13 @@ class Worker:
         self._closing.append(self._mesh.close)
         addresses = [self._mesh.listen(address) for address in options.listen]
         self._group, meeting = make_group(
-            self._layout, self._place, *identity, options.listen[-1], options.host, encrypt
+            self._layout,
+            self._place,
+            *identity,
+            options.listen[-1],
+            options.host,
+            encrypt,
+            together=fields["together"],
         )
         self._client = Client(
             fields["servers"],
@@ -121,6 +127,7 @@ class Worker:
             self._group, self._layout, self._place, self._options, command.fields["meetings"][stage]
         )
         self._closing.append(self._group.close)
+        self._mesh.also_wake_by(self._group.sources)
         self._replica = build_replica(
             self._job, self._layout, self._place, self._mesh, self._client, self._group, self._wake
         )

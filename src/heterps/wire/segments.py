@@ -32,10 +32,21 @@ def segment_folder() -> Path:
     return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
 
 
+def segment_folders() -> list[Path]:
+    """The second is for what has to be shared and finds no memory in the first."""
+    return list(dict.fromkeys((segment_folder(), Path(tempfile.gettempdir()))))
+
+
+def new_path(folder: Path | None = None) -> Path:
+    """A name that others cannot guess, and by which it goes when this process was killed."""
+    return (folder or segment_folder()) / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+
+
 def remove_segments_of(pid: int) -> None:
     """What a process that was killed had made and its peer not yet opened."""
-    for path in segment_folder().glob(f"{PREFIX}{pid}-*"):
-        path.unlink(missing_ok=True)
+    for folder in segment_folders():
+        for path in folder.glob(f"{PREFIX}{pid}-*"):
+            path.unlink(missing_ok=True)
 
 
 class Segment:
@@ -49,9 +60,9 @@ class Segment:
         self.memory: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
 
     @classmethod
-    def create(cls, number: int, size_bytes: int) -> Segment:
+    def create(cls, number: int, size_bytes: int, folder: Path | None = None) -> Segment:
         """Raises OSError, also when the memory is not there: never a bus error later."""
-        path = segment_folder() / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+        path = new_path(folder)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(handle, 0, size_bytes)
@@ -65,7 +76,18 @@ class Segment:
     @classmethod
     def open(cls, number: int, path: Path, size_bytes: int) -> Segment:
         """A peer's segment, which loses its name here; raises WireError when it is none."""
-        if path.parent != segment_folder() or not path.name.startswith(PREFIX):
+        if path.parent != segment_folder():
+            raise WireError(f"{path} is no place for a segment")
+        if size_bytes > MAX_SEGMENT_BYTES:
+            raise WireError(f"segment {path}: expected {MAX_SEGMENT_BYTES} bytes at most")
+        segment = cls.join(number, path, size_bytes)
+        segment.unlink()
+        return segment
+
+    @classmethod
+    def join(cls, number: int, path: Path, size_bytes: int) -> Segment:
+        """The same for one of several peers: it keeps its name."""
+        if path.parent not in segment_folders() or not path.name.startswith(PREFIX):
             raise WireError(f"{path} is no place for a segment")
         try:
             handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -73,13 +95,11 @@ class Segment:
             raise WireError(f"segment {path}: {error.strerror}") from None
         try:
             _check(path, os.fstat(handle), size_bytes)
-            segment = cls(number, path, handle, size_bytes)
+            return cls(number, path, handle, size_bytes)
         except OSError as error:
             raise WireError(f"segment {path}: {error.strerror}") from None
         finally:
             os.close(handle)
-        segment.unlink()
-        return segment
 
     def unlink(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -133,5 +153,5 @@ class Arena:
 def _check(path: Path, status: os.stat_result, size_bytes: int) -> None:
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
         raise WireError(f"segment {path} is not a file of this user")
-    if status.st_size != size_bytes or not 0 < size_bytes <= MAX_SEGMENT_BYTES:
+    if status.st_size != size_bytes or size_bytes <= 0:
         raise WireError(f"segment {path} has {status.st_size} bytes, not {size_bytes}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, Self
 
@@ -16,7 +16,7 @@ from heterps.runtime.channel.caller import Caller
 from heterps.runtime.channel.identity import Identity
 from heterps.runtime.channel.listener import Listener
 from heterps.runtime.channel.peer import BACK, BYE, FORWARD, Arrived, Peer, Place
-from heterps.runtime.channel.wake import Wake
+from heterps.runtime.channel.wake import Source
 from heterps.wire.sockets import MAX_IPC_PATH, Context, Socket
 
 _WATCH_S = 0.1
@@ -42,7 +42,7 @@ class Mesh:
         *,
         encrypt: bool = False,
         wire_dtype: Literal["fp32", "bf16"] = "fp32",
-        wake: Wake | None = None,
+        wake: Source | None = None,
     ) -> None:
         self._identity = Identity(key, generation, Place(*me), encrypt)
         self._narrow = wire_dtype == "bf16"
@@ -50,10 +50,10 @@ class Mesh:
         self._listener = Listener(self._context, self._identity)
         self._callers: dict[Place, Caller] = {}
         self._inbox: list[Arrived] = []
-        self._wake = wake
+        self._wakes = [] if wake is None else [wake]
         self._woken = False
         self._next_watch = 0.0
-        self._polled: list[Socket | Wake] = []
+        self._polled: list[Socket | Source] = []
         self._poller = zmq.Poller()
         self._closed = False
 
@@ -124,8 +124,11 @@ class Mesh:
         place = Place(self._identity.place.stage - 1, replica)
         self._send(place, self._listener.peers.get(place), BACK, micro_batch, tensors, exact)
 
+    def also_wake_by(self, sources: Iterable[Source]) -> None:
+        self._wakes += sources
+
     def receive(self, timeout_s: float) -> list[Arrived]:
-        """Everything there is; waits for something, or for ``wake``, up to ``timeout_s``. What had
+        """Everything there is; waits for something, or to be woken, up to ``timeout_s``. What had
         come before a peer was lost is still given out."""
         for peer in self._peers():
             # Who cannot be told is found to be lost below.
@@ -195,9 +198,10 @@ class Mesh:
     def _step(self, wait_s: float) -> None:
         """Takes in what has come, or waits for it."""
         events = self._poll(wait_s)
-        if self._wake is not None and self._wake.fileno() in events:
-            self._wake.clear()
-            self._woken = True
+        for source in self._wakes:
+            if source.fileno() in events:
+                source.clear()
+                self._woken = True
         if self._listener.gate.socket in events:
             self._listener.gate.answer()
         if self._listener.socket in events:
@@ -214,8 +218,11 @@ class Mesh:
 
     def _poll(self, wait_s: float) -> dict[Any, int]:
         called = [c.socket for c in self._callers.values() if c.socket is not None]
-        sources: list[Socket | Wake] = [self._listener.gate.socket, self._listener.socket, *called]
-        sources += [self._wake] if self._wake is not None else []
+        sources: list[Socket | Source] = [
+            *(self._listener.gate.socket, self._listener.socket),
+            *called,
+            *(source for source in self._wakes if source.fileno() >= 0),
+        ]
         if sources != self._polled:
             self._polled, self._poller = sources, zmq.Poller()
             for source in sources:

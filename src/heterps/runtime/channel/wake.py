@@ -4,6 +4,19 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import Protocol
+
+
+class Source(Protocol):
+    """Something that a wait ends for, beside messages."""
+
+    def fileno(self) -> int:
+        """What becomes readable then; -1 when it never will again."""
+        ...
+
+    def clear(self) -> None:
+        """Takes in what has come, in the thread that waits."""
+        ...
 
 
 class Wake:
