@@ -20,10 +20,12 @@ class Reader(Protocol):
 class Prefetch:
     """Hands out what ``reader`` reads: quickly where the numbers are asked for in its order.
 
-    At most ``micro_batches`` wait, and no more than ``max_bytes`` but for one. Another number than
-    the next one starts anew from there. An error of the reader is raised where the micro-batch that
-    it concerns is asked for. With ``stop``, nothing from that number on is read. ``on_read`` is
-    called in the thread whenever another one waits. ``close``, or leaving the context, ends it.
+    At most ``micro_batches`` wait, and no more than ``max_bytes`` but for one. Having read so many
+    it rests until half of them are gone: several in a row cost less than one at a time between
+    other work. Another number than the next one starts anew from there. An error of the reader is
+    raised where the micro-batch that it concerns is asked for. With ``stop``, nothing from that
+    number on is read. ``on_read`` is called in the thread when one waits again. ``close``, or
+    leaving the context, ends it.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Prefetch:
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Batch | Exception]] = deque()
         self._waiting_bytes = 0
+        self._resting = False  # from having read enough until half of it is gone
         self._next: Iterator[int] = iter(())  # what will be asked for if nothing is skipped
         self._expected = -1
         self._thread: threading.Thread | None = None
@@ -68,7 +71,9 @@ class Prefetch:
                 raise found
             self._waiting.popleft()
             self._waiting_bytes -= batch_bytes(found)
-            self._changed.notify_all()
+            if self._resting and self._is_low():
+                self._resting = False
+                self._changed.notify_all()
         self._expected = next(self._next, -1)
         return found
 
@@ -88,7 +93,7 @@ class Prefetch:
             self._thread.join()
         self._thread = None
         self._waiting.clear()
-        self._waiting_bytes, self._expected = 0, -1
+        self._waiting_bytes, self._expected, self._resting = 0, -1, False
 
     def _restart(self, j: int) -> None:
         self.close()
@@ -111,11 +116,14 @@ class Prefetch:
                 return
             found = self._read(j)
             with self._changed:
+                first = not self._waiting
                 self._waiting.append((j, found))
                 if not isinstance(found, Exception):
                     self._waiting_bytes += batch_bytes(found)
+                self._resting = self._is_full()
                 self._changed.notify_all()
-            self._on_read()
+            if first:
+                self._on_read()
             if isinstance(found, Exception):
                 return
 
@@ -128,9 +136,12 @@ class Prefetch:
     def _has_room(self) -> bool:
         """Waits for room; whether to go on."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ending or self._fits())
+            self._changed.wait_for(lambda: self._ending or not self._resting)
             return not self._ending
 
-    def _fits(self) -> bool:
-        few = len(self._waiting) < self._limit and self._waiting_bytes < self._max_bytes
-        return few or not self._waiting
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= self._limit or self._waiting_bytes >= self._max_bytes
+
+    def _is_low(self) -> bool:
+        many = 2 * len(self._waiting) > self._limit or 2 * self._waiting_bytes > self._max_bytes
+        return not self._waiting or not many

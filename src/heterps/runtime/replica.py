@@ -83,8 +83,8 @@ class Replica:
         """From batch ``first`` to the end of the segment, which may move while it runs."""
         plan = self.layout.train
         staleness = self.layout.staleness
-        beside = staleness > 0 and self.stage.beside
-        program = self._program(plan, first, orders.segment().end, staleness, beside=beside)
+        end, beside = orders.segment().end, self.stage.beside
+        program = self._program(plan, first, end, staleness, beside=beside)
 
         def do(task: Task) -> None:
             if task.do is Do.FORWARD:

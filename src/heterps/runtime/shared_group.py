@@ -53,8 +53,11 @@ class _Notice(NamedTuple):
 class _Other:
     """Another replica, as one of the things that a worker waits for."""
 
-    def __init__(self, reader: PipeReader, noticed: Callable[[], None]) -> None:
+    def __init__(
+        self, reader: PipeReader, waits: Callable[[], bool], noticed: Callable[[], None]
+    ) -> None:
         self.reader = reader
+        self._waits = waits
         self.writer: PipeWriter | None = None
         self.notices: deque[_Notice] = deque()
         self.written: _Places | None = None
@@ -62,6 +65,10 @@ class _Other:
 
     def fileno(self) -> int:
         return self.reader.fileno()
+
+    @property
+    def awaited(self) -> bool:
+        return self._waits() and not self.notices
 
     def clear(self) -> None:
         """Takes in what has come."""
@@ -123,7 +130,7 @@ class SharedGroup(ReplicaGroup):
         try:
             for replica in others:
                 reader = PipeReader(_pipe(base, replica, me), _RECORD.size)
-                self._others[replica] = _Other(reader, self._noticed)
+                self._others[replica] = _Other(reader, self._waits, self._noticed)
             for replica in others:
                 writer = PipeWriter(_pipe(base, me, replica), _RECORD.size, _JOIN_S)
                 self._others[replica].writer = writer
@@ -169,6 +176,9 @@ class SharedGroup(ReplicaGroup):
             path.unlink(missing_ok=True)
         if self._own is not None:
             self._own.segment.unlink()
+
+    def _waits(self) -> bool:
+        return self._ready is not None
 
     def _noticed(self) -> None:
         """Whether that was the last one."""

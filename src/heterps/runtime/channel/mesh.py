@@ -52,7 +52,7 @@ class Mesh:
         self._inbox: list[Arrived] = []
         self._wakes = [] if wake is None else [wake]
         self._woken = False
-        self._next_watch = 0.0
+        self._next_watch = self._next_look = 0.0
         self._polled: list[Socket | Source] = []
         self._poller = zmq.Poller()
         self._closed = False
@@ -197,6 +197,11 @@ class Mesh:
 
     def _step(self, wait_s: float) -> None:
         """Takes in what has come, or waits for it."""
+        if wait_s <= 0.0 and self._can_skip():
+            for source in self._wakes:
+                if source.awaited:
+                    source.clear()
+            return
         events = self._poll(wait_s)
         for source in self._wakes:
             if source.fileno() in events:
@@ -209,6 +214,18 @@ class Mesh:
         for caller in self._callers.values():
             if caller.socket in events:
                 self._inbox += caller.receive()
+
+    def _can_skip(self) -> bool:
+        """Without neighbours there are strangers to answer at the most, who can wait a little: a
+        look at all sockets takes 0.2 ms between two products of matrices, with cold caches and
+        other threads that go first."""
+        if self._callers or self._listener.peers:
+            return False
+        now = time.monotonic()
+        if now < self._next_look:
+            return True
+        self._next_look = now + _WATCH_S
+        return False
 
     def _watch(self) -> None:
         now = time.monotonic()

@@ -14,6 +14,11 @@ class Source(Protocol):
         """What becomes readable then; -1 when it never will again."""
         ...
 
+    @property
+    def awaited(self) -> bool:
+        """Whether to look for it even when there is no time to wait."""
+        ...
+
     def clear(self) -> None:
         """Takes in what has come, in the thread that waits."""
         ...
@@ -21,6 +26,8 @@ class Source(Protocol):
 
 class Wake:
     """Once ``set``, whoever waits with it returns, now or at its next wait. For any thread."""
+
+    awaited = False  # it says nothing but that there is something to look at
 
     def __init__(self) -> None:
         self._handle = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
