@@ -239,6 +239,26 @@ def test_more_batches_can_follow_and_their_input_may_come_first():
         program.input_arrived(1)
 
 
+def test_synchronously_nothing_goes_on_before_the_sum_has_arrived():
+    program = ReplicaProgram(
+        Routing(1, (1,)), 0, 0, lambda b: range(b, b + 1), end_batch=2, beside=True
+    )
+    program.input_arrived(0)
+    program.input_arrived(1)
+    done = [program.take() for _ in range(5)]
+    assert [task and task.do for task in done] == [
+        Do.FORWARD,
+        Do.BACKWARD,
+        Do.WEIGHTS,
+        Do.SUM,
+        None,
+    ]
+    assert program.waits_for_sum
+    program.sum_arrived()
+    assert not program.waits_for_sum
+    assert [program.take(), program.take()] == [(Do.COMMIT, 0), (Do.FORWARD, 1)]
+
+
 def test_where_sums_run_beside_the_work_the_next_batch_goes_on_until_one_arrives():
     program = ReplicaProgram(
         Routing(1, (1,)), 0, 0, lambda b: range(b, b + 1), end_batch=4, staleness=1, beside=True

@@ -155,6 +155,11 @@ class ReplicaProgram:
         return 0 if self._next is None else self._next[0] - 1 - self.committed
 
     @property
+    def waits_for_sum(self) -> bool:
+        """Whether nothing can go on before the sum that is under way has arrived."""
+        return self._staleness == 0 and self._summed < self._summing
+
+    @property
     def opened(self) -> int:
         """Batches below this one may go forward now."""
         return self.committed + 2 + self._staleness

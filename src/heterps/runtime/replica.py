@@ -21,7 +21,7 @@ from heterps.runtime.emulation import Emulation
 from heterps.runtime.inputs import Feed, Inputs
 from heterps.runtime.layout import Layout, micro_batch, micro_batches_of
 from heterps.runtime.lookups import Lookups
-from heterps.runtime.meter import BACKWARD, PREDICT, PREPARE, SEND, Meter
+from heterps.runtime.meter import BACKWARD, COMMIT, PREDICT, PREPARE, SEND, Meter
 from heterps.runtime.meter import FORWARD as FORWARD_S
 from heterps.runtime.metrics import Counts
 from heterps.runtime.orders import Orders
@@ -201,7 +201,10 @@ class Replica:
                 wait_s, since = self._emulation.next_due_s(_WAIT_S), time.perf_counter()
                 cause = program.why(self._inputs)
                 arrived = self.mesh.receive(wait_s)
-                self.meter.waited(cause, since)
+                if program.waits_for_sum:
+                    self.meter.add(COMMIT, time.perf_counter() - since)
+                else:
+                    self.meter.waited(cause, since)
                 self._take_in(program, arrived, plan, training)
 
     def _take_in(
