@@ -31,7 +31,7 @@ from heterps.data.click_model import BLOCK_ROWS, ClickModel
 from heterps.data.writing import parquet_writer
 from heterps.events import read_events
 from heterps.runtime.snapshot import DELTA_ROWS, MOST_DELTAS
-from heterps_run import ONE_STAGE, job_document
+from heterps_run import job_document, shape_of
 from workload import SLOTS, training_data
 
 BATCH, SAMPLES = 4096, 1_048_576
@@ -69,7 +69,7 @@ def fill(folder: Path, rows: int) -> Path:
         for first in range(0, samples, BLOCK_ROWS):
             table = _distinct(model.block(0).table, first).slice(0, samples - first)
             writer.write_table(table, row_group_size=BLOCK_ROWS)
-    job = job_document(BATCH, 0, ONE_STAGE, data)
+    job = job_document(BATCH, 0, shape_of(1, 0, BATCH), data)
     job["workload"]["epochs"] = 1
     job["snapshot"] = {"every_s": 0}
     output_of(_command(folder / "fill.json", job, run))
@@ -89,7 +89,7 @@ def train(
     folder: Path, data: Path, filled: Path, every_s: float, snapshots: int
 ) -> list[dict[str, Any]]:
     """The events of a run that was ended after so many snapshots."""
-    job, run = job_document(BATCH, 0, ONE_STAGE, data), folder / "run"
+    job, run = job_document(BATCH, 0, shape_of(1, 0, BATCH), data), folder / "run"
     job["workload"]["epochs"] = 1000
     job |= {"warm_start": str(filled), "snapshot": {"every_s": every_s, "keep": 2}}
     log = folder / "run.log"
