@@ -155,6 +155,20 @@ def test_a_replica_with_which_memory_is_shared_may_die_too():
         group.close()
 
 
+def test_the_death_of_a_replica_ends_the_wait_for_a_sum_that_was_begun():
+    groups, ready = shared_groups(), threading.Event()
+    finish = groups[0].begin([torch.ones(3)], ready.set)
+    groups[1].begin([torch.ones(3)], lambda: None)
+    groups[2].close()
+    for source in groups[0].sources:
+        source.clear()
+    assert ready.is_set()
+    with pytest.raises(WorkerLostError, match="replica 2 of it has ended"):
+        finish()
+    for group in groups[:2]:
+        group.close()
+
+
 def test_one_replica_is_its_own_sum():
     tensor = torch.ones(3)
     Alone().sum([tensor])

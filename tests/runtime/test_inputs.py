@@ -92,6 +92,14 @@ def test_rows_are_under_way_from_the_commit_that_they_wait_for(inputs, lookups):
     assert 1 in inputs
 
 
+def test_rows_that_come_before_the_commit_have_kept_nobody_waiting(inputs, lookups):
+    inputs.committed(5)
+    add(inputs, 1, ids=torch.tensor([5]))
+    time.sleep(0.01)
+    lookups.answer(1)
+    assert inputs.pulls.seconds == 0
+
+
 def test_what_a_server_answered_is_raised_where_the_input_is_taken(inputs, lookups):
     add(inputs, 1, ids=torch.tensor([5]))
     lookups.pulls[1][2].set_exception(ServerError("server 0 does not answer"))

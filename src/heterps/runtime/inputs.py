@@ -32,6 +32,7 @@ class Inputs:
         self.pulls = Spans()
         self._staleness = staleness
         self._committed_at: dict[int, float] = {}
+        self._committed = -1
         self._lookups = lookups
         self.wake = wake
         self._coming: dict[int, tuple[Batch, Lookup]] = {}
@@ -58,13 +59,18 @@ class Inputs:
 
     def committed(self, batch: int) -> None:
         """A batch has been, here."""
+        self._committed = batch
         self._committed_at[batch] = time.perf_counter()
         self._committed_at.pop(batch - 2 - self._staleness, None)
 
     def _note(self, batch: int | None, began: float) -> None:
-        if batch is not None:
-            opened = self._committed_at.get(batch - 1 - self._staleness, 0.0)
-            self.pulls.add(max(began, opened), time.perf_counter())
+        if batch is None:
+            return
+        now, seen = time.perf_counter(), batch - 1 - self._staleness
+        # Rows that are there before this replica has committed keep nobody waiting.
+        early = self._committed_at and seen > self._committed
+        opened = now if early else self._committed_at.get(seen, 0.0)
+        self.pulls.add(max(began, opened), now)
 
     def ready(self) -> Iterator[int]:
         """Those that have become ready since the last call."""

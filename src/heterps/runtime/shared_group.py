@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heterps.errors import WireError, WorkerLostError
+from heterps.errors import InputError, WireError, WorkerLostError
 from heterps.runtime.collective import ReplicaGroup
 from heterps.wire.pipes import PipeReader, PipeWriter, make_pipe
 from heterps.wire.segments import ALIGNMENT, Segment, new_path, segment_folder, segment_folders
@@ -31,7 +31,8 @@ from heterps.wire.segments import ALIGNMENT, Segment, new_path, segment_folder, 
 MAX_REPLICAS = 8
 _JOIN_S = 60.0
 _TURNS = 2  # who writes for a turn knows that all have read what it wrote two turns before
-_RECORD = struct.Struct("<q?255p")
+_LONGEST_PATH = 254
+_RECORD = struct.Struct(f"<q?{_LONGEST_PATH + 1}p")
 
 
 class _Notice(NamedTuple):
@@ -181,8 +182,10 @@ class SharedGroup(ReplicaGroup):
         return self._ready is not None
 
     def _noticed(self) -> None:
-        """Whether that was the last one."""
-        if self._ready is not None and all(other.notices for other in self._others.values()):
+        """Whether that was the last one. Who has ended is waited for no longer: the end of the sum
+        says so."""
+        others = self._others.values()
+        if self._ready is not None and all(o.notices or o.fileno() < 0 for o in others):
             ready, self._ready = self._ready, None
             ready()
 
@@ -240,6 +243,8 @@ def _add_up(parts: Sequence[Tensor], tensor: Tensor) -> None:
 def _new_segment(size_bytes: int) -> Segment:
     """In memory, or else in a file that is mapped: containers often have little of the first."""
     *first, last = segment_folders()
+    if len(str(new_path(last))) > _LONGEST_PATH:
+        raise InputError("TMPDIR", f"{last} is too long a path for files that processes share")
     for folder in first:
         with suppress(OSError):
             return Segment.create(0, size_bytes, folder)

@@ -66,7 +66,9 @@ def totals(
     found = fit_parallel(busy, otherwise=1 - serial, noise=_NOISE)
     most = max(trials)
     taken_s = exchange_s(most)
-    held_up_s = trials[most].sync_s if most > 1 else 0.0
+    # In memory that they share, replicas sum with their own threads: more work than one has alone.
+    summing_s = max(0.0, trials[most].step_s - optimizer_s)
+    held_up_s = trials[most].sync_s + summing_s if most > 1 else 0.0
     return StageTotals(found, optimizer_s, held_up_s if taken_s is None else taken_s)
 
 
