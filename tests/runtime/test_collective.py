@@ -120,6 +120,8 @@ def test_a_sum_that_was_begun_is_there_when_all_have_begun_it(kind):
     for each in (finish, *others):
         each()
     assert all(torch.equal(tensor, torch.full((3,), 3.0)) for tensor in tensors)
+    for group in groups:
+        group.close()
 
 
 @pytest.mark.parametrize("kind", ["channel", "shared"])
@@ -188,6 +190,8 @@ def test_replicas_without_samples_add_nothing():
 
     assert in_threads(work) == [[[7.0] * 3] * 6] * REPLICAS
     in_threads(lambda replica: groups[replica].sum([torch.ones(3)], nothing=True))
+    for group in groups:
+        group.close()
 
 
 def test_the_last_notice_wakes_who_waits_for_messages(tmp_path):
