@@ -143,5 +143,5 @@ class Prefetch:
         return len(self._waiting) >= self._limit or self._waiting_bytes >= self._max_bytes
 
     def _is_low(self) -> bool:
-        many = 2 * len(self._waiting) > self._limit or 2 * self._waiting_bytes > self._max_bytes
-        return not self._waiting or not many
+        few = 2 * len(self._waiting) <= self._limit
+        return few and 2 * self._waiting_bytes <= self._max_bytes
