@@ -31,7 +31,7 @@ def programs(shape, stage, replica):
         lambda batch: range(m * batch, m * batch + m),
         end_batch=shape.batches,
         staleness=shape.staleness,
-        beside=shape.beside,
+        beside=True,
     )
     return ReplicaQueue(shape, stage, replica), real
 

@@ -87,6 +87,18 @@ def test_a_commit_holds_its_stage_up_unless_staleness_lets_it_run_beside_the_wor
     assert period([stage(sync_s=8.0)], m=2, staleness=1) == pytest.approx(8)
 
 
+def test_inputs_of_the_next_batch_arrive_while_a_replica_waits_for_the_sum_of_this_one():
+    # The slow replica takes 12 s a batch; the quick one has done its part in 6, and what it goes on
+    # with comes over its link in the 6 s that are left.
+    split = stage(2, 1, 5, weights_s=4.0, receive_s=1.0)
+    conditions = Conditions(slow={(1, 1): 2.0})
+    found = simulate_stages([stage(1, 1, 0), split], Shape(16, (1, 2), 2, 0, 64), conditions)
+    assert 2 / found.samples_per_s == pytest.approx(12)
+    waiting = found.stages[1].waiting
+    assert waiting["commit"] == pytest.approx(0.25)
+    assert waiting["input"] == 0
+
+
 def test_replicas_without_weights_do_not_wait_for_each_other():
     shape = Shape(16, (2, 1), 3, 0, 64)
     waits = [

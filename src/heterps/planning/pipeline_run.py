@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from heterps.planning.conditions import Conditions
 from heterps.planning.replica_queue import (
     BACKWARD,
-    COMMIT,
-    COMMITTING,
     FORWARD,
     NONE,
     SUM,
@@ -41,10 +39,7 @@ class PipelineRun:
         self._queues = [ReplicaQueue(shape, *place) for place in places]
         self._slow = [conditions.slow.get(place, 1.0) for place in places]
         self._link_free = [0.0] * len(places)
-        self._sent_at = [0.0] * len(places)  # when the last message that leaves will have left
         self._computing = [False] * len(places)
-        # What arrives while a replica commits waits for the end of that: the thread takes it in.
-        self._late: list[list[tuple[float, Act, int]] | None] = [None] * len(places)
         self._use = TimeUse(shape.replicas)
         self._ends: dict[int, Act] = {
             FORWARD: self._forward_done,
@@ -112,29 +107,15 @@ class PipelineRun:
         else:
             act(replica, at)
 
-    def _over_link(self, replica: int, seconds: float, act: Act, to: int, at: int) -> None:
+    def _over_link(self, replica: int, seconds: float, act: Act, at: int) -> None:
         """``act`` follows when the link of the replica has carried the message."""
         if seconds <= 0:
-            self._at(self._now, act, to, at)
+            self._at(self._now, act, replica, at)
             return
         seconds *= next(self._factor)
         self._use.link[replica] += seconds
         end = self._link_free[replica] = max(self._now, self._link_free[replica]) + seconds
-        self._at(end, act, to, at)
-
-    def _arrive(self, replica: int, seconds: float, act: Act, at: int) -> None:
-        """Over its link, unless it is at a commit, whose exchange comes first."""
-        late = self._late[replica]
-        if late is None or seconds <= 0:
-            self._over_link(replica, seconds, act, replica, at)
-        else:
-            late.append((seconds, act, at))
-
-    def _send(self, replica: int, seconds: float, act: Act, at: int) -> None:
-        """The same for what others wait for: a commit comes after it."""
-        self._over_link(replica, seconds, act, replica, at)
-        if seconds > 0:
-            self._sent_at[replica] = self._link_free[replica]
+        self._at(end, act, replica, at)
 
     def _by_servers(self, act: Act, replica: int, at: int) -> None:
         if not self._server_s:
@@ -153,14 +134,14 @@ class PipelineRun:
             self._received(replica, at)
 
     def _sent_on(self, replica: int, at: int) -> None:
-        self._arrive(replica, self._times[self._stage[replica]].receive_s, self._received, at)
+        self._over_link(replica, self._times[self._stage[replica]].receive_s, self._received, at)
 
     def _received(self, replica: int, at: int) -> None:
         """Its input is there: on to its rows, as soon as the batches that it has to see are in."""
         self._queues[replica].arrived.add(at)
         stage = self._times[self._stage[replica]]
         if not stage.rows:
-            self._arrive(replica, stage.fetch_s, self._ready, at)
+            self._over_link(replica, stage.fetch_s, self._ready, at)
             return
         self._later(stage.way_s, self._asked, replica, at)
 
@@ -177,7 +158,7 @@ class PipelineRun:
         self._later(stage.latency_s + stage.way_s, self._rows_come, replica, at)
 
     def _rows_come(self, replica: int, at: int) -> None:
-        self._arrive(replica, self._times[self._stage[replica]].fetch_s, self._ready, at)
+        self._over_link(replica, self._times[self._stage[replica]].fetch_s, self._ready, at)
 
     def _ready(self, replica: int, at: int) -> None:
         self._queues[replica].ready.add(at)
@@ -196,13 +177,6 @@ class PipelineRun:
             return
         do, at = task
         self._computing[replica] = True
-        if do not in (FORWARD, BACKWARD, WEIGHTS):
-            self._use.idles(replica, self._now, COMMITTING)
-            self._late[replica] = []
-            alone = stage.replicas == 1  # who waits for nobody can go on sending
-            sent = self._now if alone else max(self._now, self._sent_at[replica])
-            self._at(sent, self._reach_commit, self._stage[replica], at)
-            return
         self._use.works(replica, self._now)
         seconds = _seconds(stage, do) * self._slow[replica] * next(self._factor)
         self._use.compute[replica] += seconds
@@ -222,7 +196,7 @@ class PipelineRun:
             else:
                 self._queues[replica].sum_arrived()
             return True
-        if do != COMMIT or (stage.sums and not self._shape.beside):
+        if do in (FORWARD, BACKWARD):
             return False
         left = self._left_commit.pop((number, batch), 0) + 1
         if left < stage.replicas:
@@ -249,7 +223,7 @@ class PipelineRun:
         number = self._stage[replica]
         if number + 1 < len(self._times):
             seconds = self._times[number].send_s
-            self._send(replica, seconds, self._leaves_forward, at)
+            self._over_link(replica, seconds, self._leaves_forward, at)
         self._work(replica)
 
     def _leaves_forward(self, replica: int, at: int) -> None:
@@ -266,9 +240,9 @@ class PipelineRun:
         number = self._stage[replica]
         stage = self._times[number]
         if number:
-            self._send(replica, stage.receive_s, self._leaves_back, at)
+            self._over_link(replica, stage.receive_s, self._leaves_back, at)
         if stage.rows:
-            self._send(replica, stage.push_s, self._pushed, at)
+            self._over_link(replica, stage.push_s, self._pushed, at)
         self._work(replica)
 
     def _leaves_back(self, replica: int, at: int) -> None:
@@ -281,7 +255,7 @@ class PipelineRun:
         self._at(self._now + latency, act, receiver, at)
 
     def _gradient_sent(self, replica: int, at: int) -> None:
-        self._arrive(replica, self._times[self._stage[replica]].send_s, self._gradient_there, at)
+        self._over_link(replica, self._times[self._stage[replica]].send_s, self._gradient_there, at)
 
     def _gradient_there(self, replica: int, at: int) -> None:
         self._queues[replica].gradient_arrived(at)
@@ -305,15 +279,6 @@ class PipelineRun:
                 self._by_servers(self._pulled, replica, held)
         self._end_batches()
 
-    def _reach_commit(self, number: int, batch: int) -> None:
-        """The last replica of a stage lets all of them sum their gradients."""
-        self._at_commit[number] += 1
-        if self._at_commit[number] < self._times[number].replicas:
-            return
-        self._at_commit[number] = 0
-        end = max(end for _, end in self._exchange(number))
-        self._at(end, self._committed, number, batch)
-
     def _exchange(self, number: int) -> list[tuple[int, float]]:
         """Of gradients between the replicas of a stage, over the link of each: until when."""
         stage, first = self._times[number], self._number[number, 0]
@@ -325,17 +290,6 @@ class PipelineRun:
             self._use.link[replica] += seconds
             self._link_free[replica] = max(self._now, self._link_free[replica]) + seconds
         return [(replica, self._link_free[replica]) for replica in own]
-
-    def _committed(self, number: int, batch: int) -> None:
-        self._open[batch] -= 1
-        self._end_batches()
-        first = self._number[number, 0]
-        for replica in range(first, first + self._times[number].replicas):
-            self._computing[replica] = False
-            late, self._late[replica] = self._late[replica], None
-            for seconds, act, at in late or ():
-                self._arrive(replica, seconds, act, at)
-            self._work(replica)
 
     def _end_batches(self) -> None:
         while len(self._ended) < self._shape.batches:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 FORWARD, BACKWARD, COMMIT, SUM, WEIGHTS = range(5)
 NONE = -1
-# Why a replica has nothing to do; COMMITTING is waiting inside a commit.
+# Why a replica has nothing to do; COMMITTING is waiting for a sum that nothing can go on without.
 INPUT, ROWS, CREDIT, STALENESS, GRADIENTS, COMMITTING = (
     "input", "rows", "credit", "staleness", "gradients", "commit",
 )  # fmt: skip
@@ -25,11 +25,6 @@ class Shape:
     staleness: int
     batches: int
 
-    @property
-    def beside(self) -> bool:
-        """Whether replicas sum their gradients beside work on later batches."""
-        return self.staleness > 0
-
     def lasting(self, batches: int) -> Shape:
         return replace(self, batches=batches)
 
@@ -44,11 +39,11 @@ class Shape:
 
 class ReplicaQueue:
     """Forward in order as far as input, credit and staleness allow, backward before forward,
-    gradients of weights last, a commit once a batch is through: what
+    gradients of weights last, a sum once a batch is through and a commit when that is there: what
     ``heterps.runtime.pipeline.ReplicaProgram`` does."""
 
     __slots__ = (
-        "_batches", "_beside", "_first", "_gradients", "_in_flight", "_lanes", "_last",
+        "_batches", "_first", "_gradients", "_in_flight", "_lanes", "_last",
         "_per_batch", "_staleness", "_stride", "_summed", "_summing", "_total", "_weights",
         "arrived", "committed", "credit", "next", "ready",
     )  # fmt: skip
@@ -66,7 +61,6 @@ class ReplicaQueue:
         self._in_flight: deque[int] = deque()
         self._weights: deque[int] = deque()
         self.next = replica if replica < self._total else NONE
-        self._beside = shape.beside
         self.committed = self._summing = self._summed = -1
 
     def following(self, micro_batch: int) -> int:
@@ -100,10 +94,7 @@ class ReplicaQueue:
             if self._weights and self._weights[0] < (open_batch + 1) * self._per_batch:
                 return WEIGHTS, self._weights.popleft()
             self._summing = open_batch
-            if self._beside:
-                return SUM, open_batch
-            self.committed = self._summed = open_batch
-            return COMMIT, open_batch
+            return SUM, open_batch
         at = self.next
         room = len(flight) < self.credit and len(self._weights) < 2 * self.credit
         if at in self.ready and room and self._may_start(at):
@@ -117,6 +108,8 @@ class ReplicaQueue:
     def why(self) -> str:
         """What it waits for when there is nothing to take."""
         at = self.next
+        if not self._staleness and self._summed < self._summing:
+            return COMMITTING
         if at == NONE:
             return GRADIENTS
         if not self._may_start(at):
