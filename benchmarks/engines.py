@@ -35,7 +35,7 @@ ENGINES = ("local", "ray")
 def samples_per_s(engine: str, batch: int, stages: int, data: Path) -> float:
     with tempfile.TemporaryDirectory(prefix="heterps-bench-") as folder:
         job, run = Path(folder) / "job.json", Path(folder) / "run"
-        shape = shape_of(stages, STALENESS, batch)
+        shape = shape_of(stages, STALENESS)
         document = job_document(batch, STALENESS, shape, data, PASSES) | {"engine": engine}
         job.write_text(json.dumps(document))
         output_of([sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"])

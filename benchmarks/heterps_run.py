@@ -36,18 +36,16 @@ class Shape:
 # A worker for each core: no thread waits for another's.
 ONE_STAGE = Shape(units=(2,))
 # The first stage looks up, and the second has a worker for each core.
-LOOK_UP_FIRST = Shape(cuts=(0, 2), units=(1, 2))
-# The first stage looks up and goes through the first of the three large layers.
-HALVES = Shape(cuts=(0, 4), units=(1, 1))
-SMALL = 1024  # samples of a batch
+TWO_STAGES = Shape(cuts=(0, 2), units=(1, 2))
 
 
-def shape_of(stages: int, staleness: int, batch: int) -> Shape:
+def shape_of(stages: int, staleness: int) -> Shape:
     """Where batches may overlap, two are at work without being cut up. Else each is two
-    micro-batches, and small ones go through fewer workers: that costs fewer messages."""
-    small = not staleness and batch <= SMALL
-    shape = ONE_STAGE if stages == 1 else HALVES if small else LOOK_UP_FIRST
-    return replace(shape, micro_batches=1 if staleness else 2)
+    micro-batches, which are looked up side by side: everybody waits for that."""
+    shape = ONE_STAGE if stages == 1 else TWO_STAGES
+    if staleness:
+        return shape
+    return replace(shape, units=(2,) * stages, micro_batches=2)
 
 
 def heterps_samples_per_s(
@@ -60,7 +58,7 @@ def heterps_samples_per_s(
     """
     with tempfile.TemporaryDirectory(prefix="heterps-bench-") as folder:
         job, run = Path(folder) / "job.json", Path(folder) / "run"
-        document = job_document(batch, staleness, shape_of(stages, staleness, batch), data, passes)
+        document = job_document(batch, staleness, shape_of(stages, staleness), data, passes)
         job.write_text(json.dumps(document))
         command = [sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"]
         output_of(command)
