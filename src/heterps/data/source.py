@@ -12,13 +12,13 @@ from heterps.data.remote import RemoteStream
 from heterps.errors import InputError
 from heterps.job.data import DataSpec
 from heterps.storage.access import Storage, kind_of
+from heterps.storage.listing import is_pattern, matches
 from heterps.storage.patience import reason
 from heterps.storage.range_cache import RangeCache
 from heterps.storage.urls import BY_HOST, check_path
 
 SUFFIXES = (".parquet", ".tsv", ".txt", ".tsv.gz", ".txt.gz")
 _GIB = 1 << 30
-_MAGIC = ("*", "?", "[")
 # What file systems call the mark of a content: HDFS, WebHDFS, S3, local disks.
 _VERSIONS = ("modification_time", "modificationTime", "ETag", "LastModified", "mtime")
 
@@ -154,9 +154,9 @@ def _with_patience(
 
 
 def _listed(file_system: Any, path: str) -> list[dict[str, Any]]:
-    kind = kind_of(file_system, path)  # raises for a server that is away; glob finds nothing then
-    if kind is None and any(sign in path for sign in _MAGIC):
-        entries = file_system.glob(path, detail=True).values()
+    kind = kind_of(file_system, path)
+    if kind is None and is_pattern(path):
+        entries = _globbed(file_system, path)
     elif kind == "directory":
         entries = [entry for entry in file_system.ls(path, detail=True) if _visible(entry["name"])]
     elif kind is not None:
@@ -164,6 +164,12 @@ def _listed(file_system: Any, path: str) -> list[dict[str, Any]]:
     else:
         entries = []
     return [entry for entry in entries if entry["type"] != "directory"]
+
+
+def _globbed(file_system: Any, pattern: str) -> list[dict[str, Any]]:
+    if is_local(file_system):
+        return list(file_system.glob(pattern, detail=True).values())
+    return matches(file_system, pattern)
 
 
 def _file(

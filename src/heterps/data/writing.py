@@ -14,7 +14,8 @@ from heterps.data.categories import is_text
 from heterps.errors import InputError
 from heterps.storage.access import Storage
 from heterps.storage.patience import reason
-from heterps.storage.publish import is_url, to_url
+from heterps.storage.places import place
+from heterps.storage.publish import to_url
 
 Progress = Callable[[int, int], None]  # done, of how many
 
@@ -24,11 +25,12 @@ def aside(path: Path | str, storage: Storage | None = None) -> Iterator[Path]:
     """A local path to write to, which takes the place of ``path`` at the end; after an error or
     Ctrl-C nothing of it is left. ``path`` may be a URL. Raises InputError where that is refused.
     """
-    if is_url(path):
+    found = place(path)
+    if not isinstance(found, Path):
         with to_url(str(path), storage) as local:
             yield local
         return
-    path = Path(path)
+    path = found
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from heterps.errors import InputError
 from heterps.storage.access import Storage, kind_of
+from heterps.storage.listing import files_below
 from heterps.storage.patience import Patience, reason
 from heterps.storage.publish import is_url, publish, put_file
 from heterps.storage.urls import without_password
@@ -184,16 +185,10 @@ def _path_of(file: IO[bytes]) -> Path:
 def _sizes(system: Any, path: str) -> dict[str, int]:
     if kind_of(system, path) != "directory":
         return {}
-    # Those that list all at once raise anyway.
-    strict = {} if hasattr(system, "_find") else {"on_error": "raise"}
     try:
-        held = system.find(path, detail=True, **strict).items()
+        return {name: int(entry["size"] or 0) for name, entry in files_below(system, path)}
     except FileNotFoundError:
         raise OSError(errno.EAGAIN, "changes while it is listed") from None
-    root = path.rstrip("/") + "/"
-    sizes = {name.partition(root)[2]: int(entry["size"] or 0) for name, entry in held}
-    sizes.pop("", None)  # some stores count the folder itself
-    return sizes
 
 
 def _get(system: Any, path: str, copies: contextlib.ExitStack) -> Path:

@@ -12,11 +12,12 @@ _HOP = ("connection", "keep-alive", "transfer-encoding", "content-length", "date
 
 
 class FlakyServer:
-    """Passes requests on to ``target`` but for the next ``failures``, which are answered 503; that
-    many of them are counted in ``refused``."""
+    """Passes requests on to ``target`` but for the next ``failures`` of those with ``about`` in
+    their address, which are answered 503; that many of them are counted in ``refused``."""
 
     def __init__(self, target: str) -> None:
         self.failures = 0
+        self.about = ""
         self.refused = 0
         self._target = urlsplit(target).netloc
         self._lock = threading.Lock()
@@ -36,9 +37,9 @@ class FlakyServer:
         self._server.server_close()
         self._thread.join()
 
-    def _refuses(self) -> bool:
+    def _refuses(self, address: str) -> bool:
         with self._lock:
-            if self.failures <= 0:
+            if self.failures <= 0 or self.about not in address:
                 return False
             self.failures -= 1
             self.refused += 1
@@ -47,7 +48,7 @@ class FlakyServer:
     def _pass_on(self, request: BaseHTTPRequestHandler) -> None:
         """Host and signature stay, so that the server takes it for its client's."""
         body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
-        if self._refuses():
+        if self._refuses(request.path):
             request.send_response(503)
             request.send_header("Content-Length", "0")
             request.end_headers()

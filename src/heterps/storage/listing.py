@@ -1,0 +1,78 @@
+"""What is in folders of any file system. One that cannot be listed is an error here: fsspec's own
+``find`` and ``glob`` leave it out, and what is missing would be taken for what there is.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fsspec.utils import glob_translate
+
+from heterps.storage.access import kind_of
+
+Entry = dict[str, Any]  # as fsspec says: name, type, size and more
+_MAGIC = re.compile(r"[*?[]")
+
+
+def is_pattern(path: str) -> bool:
+    return _MAGIC.search(path) is not None
+
+
+def files_below(system: Any, folder: str) -> Iterator[tuple[str, Entry]]:
+    """All files, by their name relative to the folder."""
+    if not hasattr(system, "_find"):
+        yield from _walked(system, folder)
+        return
+    # Object stores list all at once, folders or not, and then do raise.
+    root = folder.rstrip("/") + "/"
+    for name, entry in system.find(folder, detail=True).items():
+        relative = name.partition(root)[2]
+        if relative:  # some count the folder itself
+            yield relative, entry
+
+
+def matches(system: Any, pattern: str) -> list[Entry]:
+    """Files and folders by a pattern with ``*``, ``?``, ``[…]`` and ``**``."""
+    parts = pattern.split("/")
+    fixed = next(at for at, part in enumerate(parts) if is_pattern(part))
+    root = "/".join(parts[:fixed]) or ("/" if pattern.startswith("/") else "")
+    if root and kind_of(system, root) != "directory":
+        return []
+    return list(_matching(system, root, parts[fixed:]))
+
+
+def _matching(system: Any, folder: str, parts: Sequence[str]) -> Iterator[Entry]:
+    deep = "**" in parts[0]
+    match = re.compile(glob_translate("/".join(parts) if deep else parts[0])).match
+    if deep:
+        yield from (entry for name, entry in _walked(system, folder) if match(name))
+        return
+    for name, entry in _listed(system, folder):
+        if not match(name):
+            continue
+        if len(parts) == 1:
+            yield entry
+        elif entry["type"] == "directory":
+            yield from _matching(system, entry["name"], parts[1:])
+
+
+def _walked(system: Any, folder: str, before: str = "") -> Iterator[tuple[str, Entry]]:
+    for name, entry in _listed(system, folder):
+        if entry["type"] == "directory":
+            yield from _walked(system, entry["name"], f"{before}{name}/")
+        else:
+            yield before + name, entry
+
+
+def _listed(system: Any, folder: str) -> list[tuple[str, Entry]]:
+    """Raises OSError to try again for a folder that was there a moment ago."""
+    try:
+        entries = system.ls(folder, detail=True)
+    except FileNotFoundError:
+        raise OSError(errno.EAGAIN, "changes while it is listed") from None
+    named = [(str(entry["name"]).rstrip("/"), entry) for entry in entries]
+    own = folder.strip("/")
+    return [(name.rpartition("/")[2], entry) for name, entry in named if name.strip("/") != own]
