@@ -3,6 +3,7 @@
 HeterPSError
 ├── InputError            a field of a file or an argument is wrong; carries its path
 │   ├── UnknownNameError  a name that is not among the known ones; suggests the nearest
+│   ├── NoRoomError       a plan needs more units than a cluster has, or has free
 │   └── ModelError        a model that cannot be built, cut or trained; names the layer or the file
 ├── InfeasibleError       no plan keeps the constraints; carries the reason and what is reachable
 ├── NoPlanFoundError      a method gave up though plans may exist; another method can decide
@@ -47,6 +48,11 @@ class UnknownNameError(InputError):
         listed = ", ".join(names) if names else "none"
         super().__init__(path, f"unknown {what} '{given}' (known: {listed}){hint}")
         self.given = given
+
+
+class NoRoomError(InputError):
+    """A cluster lacks what a plan needs, or others use it. A run that has begun can fit its plan to
+    what is there."""
 
 
 class ModelError(InputError):

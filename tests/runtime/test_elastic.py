@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from heterps.errors import InputError, UnknownNameError
+from heterps.errors import InputError, NoRoomError, UnknownNameError
 from heterps.events import read_events
 from heterps.runtime.building import build_model
 from heterps.runtime.elastic import Elastic, read_limits, write_limits
@@ -127,6 +127,50 @@ def test_units_that_go_and_come_back_change_the_plan_and_not_the_result(data, tm
     assert found.distance(expected) <= 1e-5
     kept = json.loads((path / "plan.json").read_text())
     assert [stage["units"] for stage in kept["stages"]] == [3, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_units_that_others_take_first_are_done_without(data, tmp_path):
+    """They are there when the plan for them is made, and not when it is to be placed."""
+    job, path, there, wanted = make_job(data, workload__epochs=8), tmp_path / "run", {"cpu": 16}, []
+
+    class Engine(ForkEngine):
+        def limits(self, units):
+            return dict(there)
+
+        def place(self, units):
+            wanted.append(sum(type_ == TYPE for type_ in units.values()))
+            if len(wanted) > 1 and wanted[-1] > 2:
+                there["cpu"] = 2
+                raise NoRoomError("ray", "others use it")
+            return super().place(units)
+
+    def report(status):
+        if len(wanted) == 1 and status.step >= 20:
+            there["cpu"] = 2
+        elif len(wanted) == 2 and status.step >= 60:
+            there["cpu"] = 16
+
+    found, events, _ = trained(job, path, Engine, report)
+    assert [event.get("units", event.get("process")) for event in events] == [
+        [1, 1],
+        [3, 1],
+        "the cluster",
+        [1, 1],
+    ]
+    assert wanted == [4, 2, 4, 2]
+    assert found.distance(reference(job)) <= 1e-5
+
+
+@pytest.mark.slow
+def test_a_run_that_nothing_is_free_for_does_not_begin(data, tmp_path):
+    class Engine(ForkEngine):
+        def place(self, units):
+            raise NoRoomError("ray", "others use it")
+
+    with pytest.raises(NoRoomError, match="others use it"):
+        trained(make_job(data), tmp_path / "run", Engine)
 
 
 @pytest.mark.slow

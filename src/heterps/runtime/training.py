@@ -9,7 +9,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from heterps.errors import HeterPSError, InputError, ProcessError, ServerError, WorkerLostError
+from heterps.errors import (
+    HeterPSError,
+    InputError,
+    NoRoomError,
+    ProcessError,
+    ServerError,
+    WorkerLostError,
+)
 from heterps.events import EventLog
 from heterps.job.load import load_job
 from heterps.job.spec import Job
@@ -141,6 +148,10 @@ def _checked(setup: Setup, generation: Generation) -> tuple[StageCheck, ...]:
     return check_stages(stages, predicted, generation.progress.measured(), size)
 
 
+def _who(error: HeterPSError) -> str:
+    return "the cluster" if isinstance(error, NoRoomError) else "a server or worker"
+
+
 def _refitted(folder: Path) -> dict[str, Any]:
     from heterps.runtime.profiling.refit import refit_profile  # which runs trials with this module
 
@@ -186,10 +197,15 @@ class _Run:
         elsewhere = start is not None and start.path.parent != self._snapshots.folder
         first = start if elsewhere else None
         while True:
+            goes_on = self._generation is not None
             generation = self._new_generation(make_engine(self._folder.path), start)
             try:
                 generation.run()
             except (ProcessError, ServerError, WorkerLostError) as error:
+                self._go_on_or_raise(error)
+            except NoRoomError as error:  # units have gone, or others were quicker to take them
+                if not goes_on:
+                    raise
                 self._go_on_or_raise(error)
             except ReplanError as found:
                 self._replan(found.proposal, found.estimate)
@@ -248,7 +264,7 @@ class _Run:
             self._replan(self._elastic.proposal, None)
 
     def _go_on_or_raise(self, error: HeterPSError) -> None:
-        process = error.name if isinstance(error, ProcessError) else "a server or worker"
+        process = error.name if isinstance(error, ProcessError) else _who(error)
         kind: Kind = error.kind if isinstance(error, ProcessError) else "lost"
         saved = self._generation.saved_step if self._generation else 0
         failure = Failure(process, kind, self.step, str(error), saved)

@@ -11,6 +11,7 @@ from heterps.runtime.engines.ray.bundles import (
     lacking,
     limits,
     needed,
+    of_others,
 )
 
 CPU = {"name": "cpu", "price_per_hour": 0.04, "limit": 8, "threads": 2}
@@ -74,6 +75,23 @@ def test_units_that_are_gone_are_missing_in_the_limits():
     bundles = bundles_of(make_job(CPU))
     wanted = {f"w{n}": "cpu" for n in range(3)}
     assert limits(wanted, bundles, [node("a", CPU=4)]) == {"cpu": 2}
+
+
+def test_units_stay_on_their_nodes_however_others_would_be_packed():
+    types = [{**CPU, "name": f"of{n}", "ray": {"num_cpus": n}} for n in (3, 2)]
+    bundles, nodes = bundles_of(make_job(*types)), [node("a", CPU=4), node("b", CPU=6)]
+    wanted = {"w0": "of3", "w1": "of3", "w2": "of2", "w3": "of2"}
+    at = {"w0": "b", "w1": "b", "w2": "a", "w3": "a"}
+    assert limits(wanted, bundles, nodes, at) == {"of3": 2, "of2": 2}
+    assert limits(wanted, bundles, nodes)["of3"] + limits(wanted, bundles, nodes)["of2"] == 3
+    assert limits(wanted, bundles, nodes[:1], at) == {"of3": 0, "of2": 2}
+
+
+def test_what_others_have_taken_is_not_there():
+    found = of_others(node("a", CPU=8, XPU=2, memory=9), {"CPU": 1.0, "XPU": 2.0}, {"CPU": 4.0})
+    assert found == {"CPU": 3.0}
+    late = of_others(node("a", CPU=8), {"CPU": 8.0}, {"CPU": 4.0})  # what Ray says may be old
+    assert late == {}
 
 
 def test_only_nodes_with_its_labels_hold_a_unit():

@@ -72,6 +72,27 @@ def test_a_plan_for_which_there_is_no_room_says_which_bundle_and_what_there_is(m
     assert "XPU 2" in text
 
 
+def test_what_others_use_is_not_in_the_limits(make, cluster, tmp_path):
+    def limit(engine):
+        cluster.look()
+        return engine.limits({"w": "xpu"})["xpu"]
+
+    def becomes(engine, count):
+        deadline = time.monotonic() + 30
+        while limit(engine) != count and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return limit(engine) == count
+
+    with make(tmp_path) as engine:
+        engine.place({"w": "xpu"})
+        assert becomes(engine, 2)
+        other = cluster.ray.util.placement_group([{"CPU": 1, "XPU": 1}])
+        assert other.wait(30)
+        assert becomes(engine, 1)
+        cluster.ray.util.remove_placement_group(other)
+        assert becomes(engine, 2)
+
+
 HOLDER = """
 import sys, time
 from pathlib import Path

@@ -144,7 +144,7 @@ class Engine(ABC):
 
     def place(self, units: Mapping[str, str]) -> dict[str, Site]:
         """Makes room for processes, each by its name on a unit of a resource type (``""``: of none
-        in particular), for all of them or none, before they are started. Raises InputError when
+        in particular), for all of them or none, before they are started. Raises NoRoomError when
         they are more than there is."""
         return dict.fromkeys(units, Site(self.host, self.folder))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from heterps.errors import InputError
 from heterps.job.ray import RayNeeds
@@ -14,7 +13,6 @@ from heterps.job.spec import Job
 
 Resources = Mapping[str, float]
 _SLACK = 1e-6
-K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,8 @@ class Node:
     resources: Resources
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def without(self, bundle: Bundle) -> Node:
-        left = {n: count - bundle.resources.get(n, 0.0) for n, count in self.resources.items()}
+    def without(self, taken: Resources) -> Node:
+        left = {n: count - taken.get(n, 0.0) for n, count in self.resources.items()}
         return Node(self.id, self.host, left, self.labels)
 
     @property
@@ -101,14 +99,38 @@ def needed(job: Job) -> Bundle:
     return Bundle(total, labels)
 
 
+def of_others(node: Node, free: Resources, own: Resources) -> dict[str, float]:
+    """What somebody else has taken of a node, of which this run has ``own``."""
+    found = {
+        name: count - free.get(name, 0.0) - own.get(name, 0.0)
+        for name, count in node.resources.items()
+        if _is_named(name)
+    }
+    return {name: count for name, count in found.items() if count > _SLACK}
+
+
 def limits(
-    wanted: Mapping[str, str], bundles: Mapping[str, Bundle], nodes: Sequence[Node]
+    wanted: Mapping[str, str],
+    bundles: Mapping[str, Bundle],
+    nodes: Sequence[Node],
+    at: Mapping[str, str] | None = None,
 ) -> dict[str, int]:
     """How many units of each type there are, once ``wanted`` (type by process) have been served as
-    far as they can be. Types that take the same resource may not all get as many at once."""
-    placed, left = _packed([wanted[name] for name in wanted], bundles, nodes)
+    far as they can be. Those that are ``at`` one of the nodes stay there. Types that take the same
+    resource may not all get as many at once."""
+    by_id = {node.id: node for node in nodes}
+    placed: Counter[str] = Counter()
+    homeless: dict[str, str] = {}
+    for name, type_ in wanted.items():
+        node = by_id.get((at or {}).get(name, ""))
+        if node is None:
+            homeless[name] = type_
+        else:
+            placed[type_] += 1
+            by_id[node.id] = node.without(bundles[type_].resources)
+    packed, left = _packed(homeless, bundles, list(by_id.values()))
     return {
-        name: placed[name] + sum(_room(bundle, node) for node in left)
+        name: placed[name] + packed[name] + sum(_room(bundle, node) for node in left)
         for name, bundle in bundles.items()
         if name
     }
@@ -127,25 +149,27 @@ def lacking(
             there = "; ".join(node.text for node in nodes) or "no node"
             needs = f"{name} ({what}, of which the plan has {count}) needs {bundles[type_].text}"
             return f"{needs}; the cluster has {there}"
-        left[at] = left[at].without(bundles[type_])
+        left[at] = left[at].without(bundles[type_].resources)
     return None
 
 
 def _packed(
-    types: Sequence[str], bundles: Mapping[str, Bundle], nodes: Sequence[Node]
+    wanted: Mapping[str, str], bundles: Mapping[str, Bundle], nodes: Sequence[Node]
 ) -> tuple[Counter[str], list[Node]]:
     placed: Counter[str] = Counter()
     left = list(nodes)
-    for _, name in _largest_first(dict(enumerate(types)), bundles):
+    for _, name in _largest_first(wanted, bundles):
         at = _first(bundles[name], left)
         if at is not None:
             placed[name] += 1
-            left[at] = left[at].without(bundles[name])
+            left[at] = left[at].without(bundles[name].resources)
     return placed, left
 
 
-def _largest_first(wanted: Mapping[K, str], bundles: Mapping[str, Bundle]) -> list[tuple[K, str]]:
-    def size(item: tuple[K, str]) -> tuple[int, float]:
+def _largest_first(
+    wanted: Mapping[str, str], bundles: Mapping[str, Bundle]
+) -> list[tuple[str, str]]:
+    def size(item: tuple[str, str]) -> tuple[int, float]:
         bundle = bundles[item[1]]
         return len(bundle.labels) + len(bundle.resources), sum(bundle.resources.values())
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from heterps.errors import InputError, MissingExtraError, ProcessError
 from heterps.job.spec import Job
-from heterps.runtime.engines.ray.bundles import Node, bundles_of, needed
+from heterps.runtime.engines.ray.bundles import Node, Resources, bundles_of, needed, of_others
 
 _LOOK_EVERY_S = 2.0
 _REACH_S = 1.0
@@ -76,6 +76,10 @@ class RayCluster:
         self.host: str = self.ray.util.get_node_ip_address()
         self._nodes: list[Node] = []
         self._silent: list[str] = []
+        # What this run has of each node; None while that changes, and nobody can tell what others
+        # have: that is then what they had before.
+        self.own: Mapping[str, Resources] | None = None
+        self._of_others: dict[str, Resources] = {}
         self._closing = threading.Event()
         self.look()
         self._watcher = threading.Thread(target=self._watch, name="nodes", daemon=True)
@@ -87,6 +91,11 @@ class RayCluster:
         return self._nodes
 
     @property
+    def open_nodes(self) -> list[Node]:
+        """The same without what others have taken of them."""
+        return [node.without(self._of_others.get(node.id, {})) for node in self._nodes]
+
+    @property
     def silent(self) -> Sequence[str]:
         """Ids of nodes that Ray has not given up yet, and that nobody can reach."""
         return self._silent
@@ -96,6 +105,7 @@ class RayCluster:
         connection to its port tells at once."""
         try:
             known = [entry for entry in self.ray.nodes() if entry["Alive"]]
+            free = self.ray._private.state.available_resources_per_node()
         except Exception as error:  # noqa: BLE001 - whatever Ray says when its head has gone
             said = (str(error).splitlines() or [type(error).__name__])[0]
             problem = f"does not say which nodes there are: {said}"
@@ -105,6 +115,10 @@ class RayCluster:
         pairs = list(zip(known, reached, strict=True))
         self._silent = [entry["NodeID"] for entry, answers in pairs if not answers]
         self._nodes = [_node(entry) for entry, answers in pairs if answers]
+        own = self.own
+        if own is not None:
+            seen = [node for node in self._nodes if node.id in free]
+            self._of_others = {n.id: of_others(n, free[n.id], own.get(n.id, {})) for n in seen}
 
     def close(self) -> None:
         self._closing.set()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from heterps.errors import InputError
+from heterps.errors import NoRoomError
 from heterps.runtime.engines.base import GRACE_S, Engine, ProcessSpec, Site
 from heterps.runtime.engines.ray.bundles import lacking, limits
 from heterps.runtime.engines.ray.cluster import RayCluster
@@ -34,6 +34,7 @@ class RayEngine(Engine):
         self._group: Any = None
         self._units: dict[str, str] = {}
         self._sites: dict[str, Site] = {}
+        self._at: dict[str, str] = {}  # nodes by process
         self._handles: dict[str, RayHandle] = {}
         self._closed = False
         cluster.look()  # who has been there at the end of the last generation may be gone
@@ -51,12 +52,14 @@ class RayEngine(Engine):
         self._await_room()
         nodes = self._ray.util.placement_group_table(self._group)["bundles_to_node_id"]
         hosts = {node["NodeID"]: node["NodeManagerAddress"] for node in self._ray.nodes()}
-        names = enumerate(units)
-        self._sites = {name: Site(hosts[nodes[n]], self._own_folder) for n, name in names}
+        self._at = {name: nodes[n] for n, name in enumerate(units)}
+        self._sites = {name: Site(hosts[at], self._own_folder) for name, at in self._at.items()}
+        self._cluster.own = self._taken()
         return self._sites
 
     def limits(self, units: Mapping[str, str]) -> dict[str, int]:
-        return limits(units, self._cluster.bundles, self._cluster.nodes)
+        """Without what others use: a plan that counts on it would wait for them."""
+        return limits(units, self._cluster.bundles, self._cluster.open_nodes, self._at)
 
     @property
     def cores(self) -> int:
@@ -80,6 +83,7 @@ class RayEngine(Engine):
         for handle in self._handles.values():
             handle.end_by(deadline)
         self._dismiss()
+        self._cluster.own = None
         if self._group is not None:
             self._ray.util.remove_placement_group(self._group)
             self._group = None
@@ -116,16 +120,27 @@ class RayEngine(Engine):
         silent = self._cluster.silent
         return {_NODE_ID: f"!in({','.join(silent)})"} if silent else {}
 
+    def _taken(self) -> dict[str, dict[str, float]]:
+        """By node."""
+        found: dict[str, dict[str, float]] = {}
+        for name, at in self._at.items():
+            taken = found.setdefault(at, {})
+            for resource, count in self._cluster.bundles[self._units[name]].resources.items():
+                taken[resource] = taken.get(resource, 0.0) + count
+        return found
+
     def _await_room(self) -> None:
         """Until the cluster has made room, for which it may have to get nodes."""
         wait_s = self._cluster.settings.wait_s
         deadline = time.monotonic() + wait_s
         while not self._group.wait(timeout_seconds=_LOOK_S):
             if time.monotonic() > deadline:
+                self._cluster.own = {}  # who waits for room has none
                 self._cluster.look()
+                self._cluster.own = None
                 self._ray.util.remove_placement_group(self._group)
                 self._group = None
-                raise InputError("ray", self._why_no_room(wait_s))
+                raise NoRoomError("ray", self._why_no_room(wait_s))
 
     def _why_no_room(self, wait_s: float) -> str:
         missing = lacking(self._units, self._cluster.bundles, self._cluster.nodes)
