@@ -71,6 +71,7 @@ def measure(folder: Path, rows: int, repeats: int) -> list[dict[str, float | str
         "reader, micro-batches of 512": lambda: epoch(ours, 512),
         "reader, micro-batches of 4096": lambda: epoch(ours, 4096),
         "reader and prefetch thread, 512": lambda: ahead(ours, 512),
+        "reader and prefetch thread, 4096": lambda: ahead(ours, 4096),
         "dictionaries: pyarrow alone": lambda: decode_alone(plain),
         "dictionaries: reader, 4096": lambda: epoch(plain, 4096),
         "dictionaries, zstd: reader, 4096": lambda: epoch(zstd, 4096),

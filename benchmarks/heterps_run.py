@@ -1,7 +1,7 @@
 """HeterPS on the training benchmark: whole runs of `heterps train`, as a person would start them.
 
-A run reads its samples from Parquet and has a coordinator, a worker per stage and a parameter
-server, each a process. It passes over the data several times; all passes but the first count.
+A run reads its samples from Parquet and has a coordinator, workers and a parameter server, each a
+process. It passes over the data several times; all passes but the first count.
 """
 
 from __future__ import annotations
