@@ -4,14 +4,19 @@ from heterps.data.writing import aside
 from heterps.errors import InputError
 
 
+def fail_on_a_full_disk(target):
+    with aside(target) as partial:
+        partial.write_text("two")
+        raise OSError(28, "No space left on device")
+
+
 @pytest.mark.parametrize("start", ["", "file://"])
 def test_a_file_is_there_whole_or_as_it_was(tmp_path, start):
     target = tmp_path / "new" / "out.csv"
     with aside(f"{start}{target}") as partial:
         partial.write_text("one")
         assert not target.exists()
-    with pytest.raises(InputError, match="cannot be written"), aside(f"{start}{target}") as partial:
-        partial.write_text("two")
-        raise OSError(28, "No space left on device")
+    with pytest.raises(InputError, match="cannot be written"):
+        fail_on_a_full_disk(f"{start}{target}")
     assert target.read_text() == "one"
     assert list(target.parent.iterdir()) == [target]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from heterps.cli.describe import outline, print_lines, print_plan
 from heterps.cli.tables import (
@@ -23,7 +24,7 @@ from heterps.errors import InfeasibleError
 from heterps.planning.provisioning import provision
 from heterps.runtime.evaluation import planted_ceiling
 from heterps.runtime.prepare import Setup
-from heterps.runtime.progress import Status
+from heterps.runtime.progress import Status, Validation
 from heterps.runtime.training import TrainResult
 
 _LINE_EVERY_S = 5.0
@@ -79,32 +80,51 @@ class LiveLine(TerminalBar):
         self._setup = setup
         self._quiet = quiet
         self._said_at = 0.0
-        self._said = ""
+        self._said_step = 0
+        self._validated_at: int | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def show(self, status: Status) -> None:  # type: ignore[override]
-        if sys.stderr.isatty():
+        at_terminal = sys.stderr.isatty()
+        if at_terminal:
             super().show(status.step, status.steps, live_text(self._setup, status))
-            return
-        now, whole = time.monotonic(), status.step == status.steps
-        text = f"step {status.step:,}/{status.steps:,}  {live_text(self._setup, status)}"
-        due = now >= self._said_at + _LINE_EVERY_S and status.step
-        if not self._quiet and (due or whole) and text != self._said:
-            self._said_at, self._said = now, text
-            print(text, flush=True)
+        elif not self._quiet:
+            self._show_now_and_then(status)
+        found = status.validation
+        if found is not None and found.step != self._validated_at:
+            self._validated_at = found.step
+            if at_terminal or not self._quiet:
+                self._say(validation_text(self._setup, found), sys.stdout)
 
     def note(self, line: str) -> None:
         """What the person should see even if nobody looks just now."""
+        self._say(f"note: {line}", sys.stderr)
+
+    def _show_now_and_then(self, status: Status) -> None:
+        now, whole = time.monotonic(), status.step == status.steps
+        if status.step != self._said_step and (whole or now >= self._said_at + _LINE_EVERY_S):
+            self._said_at, self._said_step = now, status.step
+            steps = f"step {status.step:,}/{status.steps:,}"
+            print(f"{steps}  {live_text(self._setup, status)}", flush=True)
+
+    def _say(self, line: str, out: TextIO) -> None:
+        """A line that stays, above the one that changes."""
         if self._bar is not None:
-            self._bar.console.print(f"note: {line}", markup=False, highlight=False, soft_wrap=True)
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
-            print(f"note: {line}", file=sys.stderr, flush=True)
+            print(line, file=out, flush=True)
+
+
+def validation_text(setup: Setup, found: Validation) -> str:
+    """``validation at step 196  AUC 0.7606, log-loss 0.4766  the best so far``."""
+    parts = [f"validation at step {found.step:,}", _metrics_text(setup, found.metrics)]
+    return "  ".join([*parts, "the best so far"] if found.better else parts)
 
 
 def live_text(setup: Setup, status: Status) -> str:
-    """``12,340 samples/s  loss 0.512  AUC 0.701  busy 81 % 64 %  $0.00012``."""
+    """``12,340 samples/s  loss 0.512  AUC 0.701 (validation 0.698)  busy 81% | 64%  $0.00012``."""
     parts = []
     if not math.isnan(status.samples_per_s):
         parts.append(f"{rate(status.samples_per_s)} samples/s")
@@ -112,7 +132,9 @@ def live_text(setup: Setup, status: Status) -> str:
         parts.append(f"loss {status.loss:.4f}")
     value = status.metrics.get(setup.metric, math.nan)
     if not math.isnan(value):
-        parts.append(f"{_metric_name(setup.metric, setup)} {value:.4f}")
+        last = status.validation
+        validated = f" (validation {last.metrics[setup.metric]:.4f})" if last else ""
+        parts.append(f"{_metric_name(setup.metric, setup)} {value:.4f}{validated}")
     parts.append("busy " + " | ".join(f"{share:.0%}" for share in status.busy))
     parts.append(f"${status.dollars:.5f}")
     return "  ".join(parts)
@@ -202,13 +224,7 @@ def _speed(result: TrainResult) -> str:
 
 def _quality(setup: Setup, result: TrainResult) -> list[tuple[str, str]]:
     what = "validation" if setup.layout.validation is not None else "progressive"
-    own = result.metrics
-    shown = [
-        f"{_metric_name(name, setup)} {value:.4f}"
-        for name, value in own.items()
-        if not math.isnan(value) and not (name == "loss" and value == own.get("logloss"))
-    ]
-    lines = [(what, ", ".join(shown))]
+    lines = [(what, _metrics_text(setup, result.metrics))]
     # A ceiling is that of the whole validation set.
     part = setup.job.validation.max_batches is not None
     ceiling = {} if part else planted_ceiling(setup.job)
@@ -239,6 +255,14 @@ def _alone_line(setup: Setup) -> str:
             word = "less" if more < 0 else "more"
             parts.append(f"{name}: {money(dollars)} ({percent(abs(more))} {word})")
     return ", ".join(parts)
+
+
+def _metrics_text(setup: Setup, found: Mapping[str, float]) -> str:
+    return ", ".join(
+        f"{_metric_name(name, setup)} {value:.4f}"
+        for name, value in found.items()
+        if not math.isnan(value) and not (name == "loss" and value == found.get("logloss"))
+    )
 
 
 def _metric_name(metric: str, setup: Setup) -> str:

@@ -19,7 +19,7 @@ from heterps.runtime.failure import patience_s
 from heterps.runtime.findings import Findings
 from heterps.runtime.metrics import counts_for, is_better, unpack_counts
 from heterps.runtime.prepare import Setup
-from heterps.runtime.progress import LEAST_AHEAD, Progress, Status
+from heterps.runtime.progress import LEAST_AHEAD, Progress, Status, Validation
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
 from heterps.runtime.scaling import Estimate
 from heterps.runtime.snapshot import RECENT, RunSnapshot
@@ -342,6 +342,7 @@ class Generation:
         self._events.write("validated", step=step, metrics=values, better=better, seconds=seconds)
         if better:
             self._save_best({"step": step, "metrics": values})
+        self.progress.validation = Validation(step, values, better)
         self._report(self.progress.status())
 
     def _save_best(self, about: Mapping[str, Any]) -> None:

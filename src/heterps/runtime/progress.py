@@ -26,9 +26,19 @@ _RECENT_SAMPLES = 200_000
 
 
 @dataclass(frozen=True)
+class Validation:
+    """After ``step`` batches; ``better``: than all before it."""
+
+    step: int
+    metrics: Mapping[str, float]
+    better: bool
+
+
+@dataclass(frozen=True)
 class Status:
     """A run at one moment. ``metrics`` are progressive: of predictions made before training on the
-    sample. ``busy`` is each stage's share of its time that it worked."""
+    sample. ``busy`` is each stage's share of its time that it worked. ``validation`` is the last
+    one since the run was started, or started again."""
 
     step: int
     steps: int
@@ -40,6 +50,7 @@ class Status:
     dollars: float
     seconds: float
     staleness: Mapping[str, int]
+    validation: Validation | None = None
 
 
 @dataclass
@@ -111,6 +122,7 @@ class Progress:
         self.step = first
         self.samples = samples
         self.loss = math.nan
+        self.validation: Validation | None = None
         self._mark: tuple[float, int] | None = None  # the last moment that counts for the mean
         self._counted_s, self._counted = 0.0, 0
 
@@ -242,6 +254,7 @@ class Progress:
             seconds * self._dollars_per_s,
             seconds,
             staleness,
+            self.validation,
         )
 
     def _finish_batches(self) -> None:

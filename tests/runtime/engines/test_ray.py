@@ -1,22 +1,29 @@
 """The Ray engine on a cluster of one node, which the tests of this file share."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
-from heterps.errors import InputError
+from heterps.errors import InputError, ProcessError
+from heterps.events import read_events
 from heterps.runtime.engines.ray.cluster import RayCluster
 from heterps.runtime.engines.ray.engine import RayEngine
 from heterps.runtime.engines.ray.keeper import PREFIX
+from heterps.runtime.prepare import prepare
+from heterps.runtime.run_folder import RunFolder
+from heterps.runtime.training import train_run
 from heterps.testing.engines import CHECKS, all_ended
-from heterps.testing.runs import run, small_job
+from heterps.testing.runs import outcome, run, small_job
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -24,6 +31,8 @@ TYPES = [
     {"name": "cpu", "price_per_hour": 0.04, "limit": 6},
     {"name": "xpu", "price_per_hour": 1.0, "limit": 2, "ray": {"resources": {"XPU": 1}}},
 ]
+SETTINGS = {"engine": "ray", "cluster__types": TYPES, "servers__count": 2}
+LONGER = {"workload__epochs": 3, "snapshot__every": 7}
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +44,8 @@ def node():
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory, node):
-    own = {"engine": "ray", "cluster__types": TYPES, "ray__folder": str(node)}
-    return small_job(tmp_path_factory.mktemp("data"), "two_emb", (2, 1), servers__count=2, **own)
+    data = tmp_path_factory.mktemp("data")
+    return small_job(data, "two_emb", (2, 1), **SETTINGS, ray__folder=str(node))
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +70,46 @@ def test_a_run_on_ray_is_the_run_on_the_local_engine_to_the_bit(job, node, clust
     _, expected = run(job.model_copy(update={"engine": "local"}), tmp_path / "local")
     assert found.equals(expected)
     assert list(node.glob(f"{PREFIX}*")) == []
+
+
+def pid_of(process, node):
+    """Of the one whose output goes to the log of that name on the node."""
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            log = (entry / "fd" / "1").readlink()
+            if log.name == f"{process}.log" and log.is_relative_to(node):
+                return int(entry.name)
+    raise AssertionError(f"no {process}")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_that_is_killed_alone_changes_nothing(node, tmp_path):
+    job = small_job(tmp_path, "two_emb", (2, 1), **SETTINGS, ray__folder=str(node), **LONGER)
+    victims = ["stage-0-replica-1"]
+
+    def kill(status):
+        if victims and status.step >= 20:
+            os.kill(pid_of(victims.pop(), node), signal.SIGKILL)
+
+    setup = prepare(job)
+    with RunFolder.create(tmp_path / "ray", setup.job, setup.plan_document()) as folder:
+        result = train_run(setup, folder, kill)
+    _, expected = run(job.model_copy(update={"engine": "local"}), tmp_path / "local")
+    assert outcome(folder).equals(expected)
+    assert result.failures == 1
+    events = read_events(tmp_path / "ray" / "events.jsonl")
+    (failure,) = [event for event in events if event["kind"] == "failure"]
+    assert (failure["process"], failure["how"]) == ("stage-0-replica-1", "ended")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_folder_that_no_node_can_use_ends_the_run_at_once(job, tmp_path):
+    ray = job.ray.model_copy(update={"folder": "/dev/null/here"})
+    expected = r"was not started: ray\.folder '/dev/null/here' cannot be used on [\d.]+: Not a dir"
+    with pytest.raises(ProcessError, match=expected):
+        run(job.model_copy(update={"ray": ray}), tmp_path / "run", None)
+    events = read_events(tmp_path / "run" / "events.jsonl")
+    assert [event["action"] for event in events if event["kind"] == "failure"] == ["give up"]
 
 
 def test_a_plan_for_which_there_is_no_room_says_which_bundle_and_what_there_is(make, tmp_path):

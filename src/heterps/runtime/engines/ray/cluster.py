@@ -129,7 +129,9 @@ class RayCluster:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _connect(self, job: Job) -> None:
-        address = job.ray.address or ("auto" if os.environ.get("RAY_ADDRESS") else None)
+        address = job.ray.address
+        if address in (None, "auto"):  # as Ray reads it
+            address = os.environ.get("RAY_ADDRESS") or address
         if address is not None:
             _join(self.ray, address)
             return
@@ -160,18 +162,37 @@ def _join(ray: Any, address: str) -> None:
         problem = f"'{address}' is a client's: run this on a node, or submit it as a Ray job"
         raise InputError("ray.address", problem)
     try:
+        _refuse_silence(ray, address)
         ray.init(address=address, **_QUIETLY)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        said = str(error).strip().splitlines()[0]
-        problem = f"no Ray cluster answers at '{address}' ({said}): start one with `ray start`"
+    except ray.exceptions.AuthenticationError as error:
+        fix = "copy ~/.ray/auth_token from the head, or name its copy in RAY_AUTH_TOKEN_PATH"
+        problem = f"cannot join the Ray cluster at '{address}' ({error.message}): {fix}"
         raise InputError("ray.address", problem) from None
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        problem = f"no Ray cluster answers at '{address}' ({said}): start one with `ray start`"
+        token = "if one is there, it may want RAY_AUTH_MODE=token and its ~/.ray/auth_token"
+        raise InputError("ray.address", f"{problem}; {token}") from None
+
+
+def _refuse_silence(ray: Any, address: str) -> None:
+    """Ray itself would try for a minute and a half, and hear no signal meanwhile."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():  # such as `auto`, whose address is Ray's to find
+        return
+    # Ray takes a loopback address for that of the node.
+    if not (_reachable(host, int(port)) or _reachable(ray.util.get_node_ip_address(), int(port))):
+        raise ConnectionError("nobody listens there")
 
 
 def _answers(entry: Any) -> bool:
-    where = (entry["NodeManagerAddress"], entry["NodeManagerPort"])
+    return _reachable(entry["NodeManagerAddress"], entry["NodeManagerPort"])
+
+
+def _reachable(host: str, port: int) -> bool:
     for _ in range(_ATTEMPTS):
         try:
-            with socket.create_connection(where, timeout=_REACH_S):
+            with socket.create_connection((host, port), timeout=_REACH_S):
                 return True
         except OSError:
             time.sleep(_REACH_S / 5)

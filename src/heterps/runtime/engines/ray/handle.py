@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import Any
 from heterps.errors import ProcessError
 from heterps.processes import _TAIL_BYTES
 from heterps.runtime.engines.base import GRACE_S, Handle, ProcessSpec
-from heterps.runtime.engines.ray.handover import hand_over
-from heterps.runtime.engines.ray.keeper import Seen
+from heterps.runtime.engines.ray.handover import Invitation, hand_over
+from heterps.runtime.engines.ray.keeper import FolderError, Seen
 
 _START_S = 120.0
 # How long a keeper waits for news, and so keeps others waiting: less while much is new.
 _LEAST_LOOK_S, _MOST_LOOK_S, _LOOK_SHARE = 0.05, 1.0, 0.1
 _ANSWER_S = 10.0
+_FRESH_S = 5.0  # what was seen before that is not known any more
 _LAST_PATIENCE_S = 3.0
 _GONE = -int(signal.SIGKILL)
 
@@ -27,14 +29,24 @@ _GONE = -int(signal.SIGKILL)
 class RayHandle(Handle):
     """A thread follows the process, so that everything here but ``stop`` answers at once."""
 
-    def __init__(self, spec: ProcessSpec, ray: Any, actor: Any, log: Path) -> None:
+    def __init__(
+        self,
+        spec: ProcessSpec,
+        ray: Any,
+        actor: Any,
+        log: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(spec)
         self._ray = ray
         self._actor = actor
         self._log = log
+        self._clock = clock
         self._tail = b""
         self._known_bytes = 0
         self._seen = Seen(None, False, False, b"")
+        self._seen_at = clock()
+        self._wrong: ProcessError | None = None
         self._started = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=spec.name, daemon=True)
@@ -51,13 +63,16 @@ class RayHandle(Handle):
         return found
 
     def poll(self) -> int | None:
+        """Raises ProcessError for one that was not started, and would not be the next time."""
+        if self._wrong is not None:
+            raise self._wrong
         return self._seen.code
 
     def stopped(self) -> bool:
-        return self._seen.stopped
+        return self._seen.stopped and self._is_fresh()
 
     def wants_to_run(self) -> bool:
-        return self._seen.wants_to_run
+        return self._seen.wants_to_run and self._is_fresh()
 
     def stop(self, grace_s: float = GRACE_S) -> int:
         self.ask_to_end(grace_s)
@@ -74,14 +89,14 @@ class RayHandle(Handle):
         if not self._ended.wait(max(0.0, patience)):
             self.end_actor()
             self._end(_GONE, b"\ndid not end, and its actor was ended\n")
-        code = self.poll()
+        code = self._seen.code
         assert code is not None
         return code
 
     def leave(self) -> Any:
         """After its end the actor goes; what Ray calls the answer, or None if there is none to be
         had."""
-        return None if self.poll() == _GONE else self._actor.leave.remote()
+        return None if self._seen.code == _GONE else self._actor.leave.remote()
 
     def end_actor(self) -> None:
         with suppress(Exception):  # whatever Ray says of what has gone already
@@ -102,6 +117,7 @@ class RayHandle(Handle):
                 wait_s = _LOOK_SHARE * (time.monotonic() - began)
                 self._look(min(max(wait_s, _LEAST_LOOK_S), _MOST_LOOK_S))
         except ProcessError as error:
+            self._wrong = error if error.kind == "wrong" else None
             self._end(1, f"{error.problem}\n".encode())
         except self._ray.exceptions.RayError as error:
             self._end(_GONE, f"{_short(error)}\n".encode())
@@ -109,7 +125,7 @@ class RayHandle(Handle):
 
     def _start(self) -> None:
         spec = self.spec
-        there, invitation = self._ask(self._actor.invite.remote(), _START_S)
+        there, invitation = self._invited()
         if there != version("heterps"):
             problem = (
                 f"was not started: its node has heterps {there}, this one {version('heterps')}"
@@ -120,6 +136,15 @@ class RayHandle(Handle):
         arguments = (spec.module, spec.arguments, spec.variables(), bool(spec.secret))
         self._ask(self._actor.start.remote(*arguments), _START_S)
 
+    def _invited(self) -> tuple[str, Invitation]:
+        try:
+            there, invitation = self._ask(self._actor.invite.remote(), _START_S)
+        except self._ray.exceptions.RayTaskError as error:
+            if not isinstance(error.cause, FolderError):
+                raise
+            raise ProcessError(self.spec.name, f"was not started: {error.cause}") from None
+        return there, invitation
+
     def _look(self, wait_s: float) -> None:
         asked = self._actor.look.remote(self._known_bytes, wait_s)
         while True:
@@ -129,7 +154,11 @@ class RayHandle(Handle):
             except self._ray.exceptions.GetTimeoutError:
                 continue  # a silent node: beats tell whether its process lives
         self._keep(seen.output)
-        self._seen = seen
+        self._seen, self._seen_at = seen, self._clock()
+
+    def _is_fresh(self) -> bool:
+        """Whether its node was heard a moment ago; one that is cut off says nothing."""
+        return self._clock() - self._seen_at <= _FRESH_S
 
     def _ask(self, reference: Any, timeout_s: float) -> Any:
         return self._ray.get(reference, timeout=timeout_s)
@@ -138,7 +167,8 @@ class RayHandle(Handle):
         if output:
             self._known_bytes += len(output)
             self._tail = (self._tail + output)[-_TAIL_BYTES:]
-            with self._log.open("ab") as file:
+            # A full disk does not stop training.
+            with suppress(OSError), self._log.open("ab") as file:
                 file.write(output)
 
     def _end(self, code: int, words: bytes) -> None:
@@ -149,6 +179,9 @@ class RayHandle(Handle):
 
 def _short(error: Exception) -> str:
     """The line that says what happened to an actor, its node or its code."""
+    cause = getattr(error, "cause", None)
+    if cause is not None:
+        return f"its actor failed: {type(cause).__name__}: {cause}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     because = [line for line in lines if "because" in line or line.startswith("ModuleNotFound")]
     said = [*because[-1:], *lines, type(error).__name__][0]

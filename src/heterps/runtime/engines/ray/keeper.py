@@ -27,6 +27,10 @@ _LOOK_EVERY_S = 0.5  # at what was written; an end is seen at once
 _MOST_OUTPUT = 1 << 20
 
 
+class FolderError(Exception):
+    """The folder for a run cannot be made on this node. It comes to the coordinator by Ray."""
+
+
 class Seen(NamedTuple):
     """``output`` is what was written since the last look; a code comes with the last of it."""
 
@@ -48,12 +52,23 @@ class Keeper:
         self._child: Child | None = None
         self._log_start = 0
         self._ending = False
-        self._lock = _claimed(self._folder)
+        self._lock: IO[bytes] | None = None
 
     def invite(self) -> tuple[str, Invitation]:
-        """The version of this package here, and how the secret can be handed over."""
+        """The version of this package here, and how the secret can be handed over. The folder is
+        there from now on."""
+        self.claim()
         self._inviter = Inviter(self._host)
         return version("heterps"), self._inviter.invitation
+
+    def claim(self) -> None:
+        """Makes the folder, or joins those that use it; raises FolderError."""
+        try:
+            self._lock = _claimed(self._folder)
+            (self._folder / LOGS).mkdir(exist_ok=True)
+        except OSError as error:
+            where = f"ray.folder '{self._folder.parent}' cannot be used on {self._host}"
+            raise FolderError(f"{where}: {error.strerror or error}") from None
 
     def start(
         self,
@@ -63,7 +78,6 @@ class Keeper:
         secret_expected: bool,
     ) -> None:
         secret = self._inviter.secret() if secret_expected and self._inviter else b""
-        (self._folder / LOGS).mkdir(exist_ok=True)
         if not self._ending:
             log = self._folder / LOGS / f"{self._name}.log"
             self._log_start = log.stat().st_size if log.exists() else 0
@@ -96,8 +110,9 @@ class Keeper:
 
     def leave(self) -> None:
         """Once the process has ended and all is read: nobody needs this actor any more."""
-        self._lock.close()
-        remove_unused(self._folder)
+        if self._lock is not None:
+            self._lock.close()
+            remove_unused(self._folder)
 
     def _await_news(self, timeout_s: float) -> None:
         if self._child is None:
