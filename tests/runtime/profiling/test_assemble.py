@@ -5,7 +5,7 @@ import pytest
 from heterps.job.resources import ResourceType
 from heterps.models.trace import LayerTrace
 from heterps.runtime.profiling.assemble import Batches, Moved, figures, link_s, totals
-from heterps.runtime.profiling.exchange import CutTimes, RowTimes
+from heterps.runtime.profiling.exchange import CutTimes, RowTimes, Traffic
 from heterps.runtime.profiling.layers import LayerTimes
 from heterps.runtime.profiling.observed import StageSeconds
 
@@ -19,8 +19,12 @@ LAYERS = [
 ]
 TIMES = LayerTimes((1.0, 2.0, 1.0), (1.0, 3.0, 0.0), 0.0)
 MOVED = Moved(
-    {"rows": RowTimes({1: 0.02, 2: 0.04}, 1e6)},
-    [CutTimes(0, 0, 0), CutTimes(1e-3, 2e-3, 5e5), CutTimes(1e-3, 2e-3, 1e5)],
+    {"rows": RowTimes({1: 0.02, 2: 0.04}, Traffic(6e5, 4e5))},
+    [
+        CutTimes(0, 0, Traffic(0, 0)),
+        CutTimes(1e-3, 2e-3, Traffic(3e5, 2e5)),
+        CutTimes(1e-3, 2e-3, Traffic(1e5, 0)),
+    ],
     read_s=0.01,
 )
 
@@ -29,9 +33,9 @@ def unit(**fields):
     return ResourceType.parse({"name": "t", "price_per_hour": 0.01, "limit": 8} | fields)
 
 
-def on(entry, trials):
+def on(entry, trials, host_mbps=None):
     found = totals(trials, JOB)
-    return figures(entry, LAYERS, trials[1], TIMES, found, MOVED, JOB)
+    return figures(entry, LAYERS, trials[1], TIMES, found, MOVED, JOB, host_mbps)
 
 
 def test_what_a_step_takes_does_not_parallelise():
@@ -80,3 +84,15 @@ def test_a_cut_takes_the_link_and_the_thread_of_a_unit():
     slow = unit(slowdown=5.0, link_mbps=80.0)
     assert on(slow, {1: ONE})[1]["transfer_s"] == pytest.approx(0.05 + 3e-3)
     assert link_s(unit(link_ms=9.0), 1e6) == 0
+
+
+def test_a_link_between_hosts_carries_both_ways_at_once():
+    rows, fc, _ = on(unit(), {1: ONE}, host_mbps=80.0)
+    assert rows["comm_s"] == pytest.approx(0.02 + 0.01 + 0.06)
+    assert fc["transfer_s"] == pytest.approx(0.03 + 3e-3)
+
+
+def test_the_slower_of_an_emulated_link_and_one_between_hosts_is_felt():
+    entry = unit(link_mbps=80.0)
+    assert on(entry, {1: ONE}, host_mbps=80.0)[1]["transfer_s"] == pytest.approx(0.05 + 3e-3)
+    assert on(entry, {1: ONE}, host_mbps=8.0)[1]["transfer_s"] == pytest.approx(0.3 + 3e-3)

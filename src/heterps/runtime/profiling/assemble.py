@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from heterps.job.resources import ResourceType
 from heterps.models.trace import LayerTrace
 from heterps.runtime.emulation import Clock, Emulation
-from heterps.runtime.profiling.exchange import CutTimes, RowTimes
+from heterps.runtime.profiling.exchange import CutTimes, RowTimes, Traffic
 from heterps.runtime.profiling.fit import Fit, fit_parallel
 from heterps.runtime.profiling.layers import LayerTimes
 from heterps.runtime.profiling.observed import StageSeconds
@@ -80,8 +81,10 @@ def figures(
     found: StageTotals,
     moved: Moved,
     batches: Batches,
+    host_mbps: float | None = None,
 ) -> list[dict[str, Any]]:
-    """The profile's figures of each layer on a type; ``one`` was seen on one unit."""
+    """The profile's figures of each layer on a type; ``one`` was seen on one unit. ``host_mbps`` is
+    what was found between its host and others."""
     weights = _shares([0.0 if layer.table else layer.weight_bytes for layer in layers])
     both = _compute(layers, one, times, found, weights, moved, batches)
     compute = [ahead + back for ahead, back in both]
@@ -89,11 +92,13 @@ def figures(
     m = batches.micro_batches
     serial_s = (1 - found.fit.parallel) * found.fit.seconds / m
     stepping = min(serial_s, found.optimizer_s / m)
+    over_s = partial(over_link_s, entry, host_mbps)
     entries = []
     for at, layer in enumerate(layers):
         share = compute[at] / whole if whole else 0.0
         serial = stepping * weights[at] + (serial_s - stepping) * share
-        comm = _comm(entry, moved.rows.get(layer.name), moved.read_s if at == 0 else 0.0)
+        rows, read_s = moved.rows.get(layer.name), moved.read_s if at == 0 else 0.0
+        comm = _comm(rows, read_s, over_s)
         cut = moved.cuts[at]
         entries.append(
             {
@@ -101,7 +106,7 @@ def figures(
                 "comm_s": comm.seconds,
                 "alpha": _clamped(1 - serial / compute[at]) if compute[at] else 1.0,
                 "beta": comm.parallel,
-                "transfer_s": link_s(entry, cut.moved_bytes) + cut.send_s + cut.receive_s,
+                "transfer_s": over_s(cut.traffic) + cut.send_s + cut.receive_s,
                 "sync_s": found.sync_s * weights[at],
                 "forward": both[at][0] / compute[at] if compute[at] else None,
             }
@@ -122,7 +127,8 @@ def _compute(
     Asking for rows is a part of the first, giving their gradients and the step of the second."""
     forward, backward = _shares(times.forward_s), _shares(times.backward_s)
     asking = [
-        moved.rows[each.name].moved_bytes if each.name in moved.rows else 0 for each in layers
+        moved.rows[each.name].traffic.moved_bytes if each.name in moved.rows else 0.0
+        for each in layers
     ]
     rows = _shares(asking) if any(asking) else _at_ends(len(layers))
     ends = _at_ends(len(layers))
@@ -142,16 +148,25 @@ def _compute(
     return [(ahead * scale, back * scale) for ahead, back in raw]
 
 
-def _comm(entry: ResourceType, rows: RowTimes | None, read_s: float) -> Fit:
+def _comm(rows: RowTimes | None, read_s: float, over_s: Callable[[Traffic], float]) -> Fit:
     """Rows of a layer and the reading: what the servers take is shared by all, the rest is the
     unit's own."""
     if rows is None:
         return Fit(read_s, 1.0, None)
     served = fit_parallel({units: taken / units for units, taken in rows.seconds.items()})
-    own = link_s(entry, rows.moved_bytes) + read_s
+    own = over_s(rows.traffic) + read_s
     seconds = served.seconds + own
     parallel = served.seconds * served.parallel + own
     return Fit(seconds, _clamped(parallel / seconds) if seconds else 1.0, served.residual)
+
+
+def over_link_s(entry: ResourceType, host_mbps: float | None, traffic: Traffic) -> float:
+    """For how long a unit's link is taken. An emulated one carries one thing after the other; one
+    between hosts both ways at once, so that the busier way counts. The slower link is felt."""
+    emulated_s = link_s(entry, traffic.moved_bytes)
+    if host_mbps is None:
+        return emulated_s
+    return max(emulated_s, 8e-6 * max(traffic.there_bytes, traffic.back_bytes) / host_mbps)
 
 
 def link_s(entry: ResourceType, size_bytes: float) -> float:

@@ -36,12 +36,24 @@ _BATCHES = 4
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """Bytes of a micro-batch that go one way over the link of a unit, and the other way."""
+
+    there_bytes: float
+    back_bytes: float
+
+    @property
+    def moved_bytes(self) -> float:
+        return self.there_bytes + self.back_bytes
+
+
+@dataclass(frozen=True)
 class RowTimes:
     """Of one layer and a micro-batch: ``seconds`` to pull its rows and to give their gradients, by
     how many micro-batches did so at once (for all of them), and what that moves."""
 
     seconds: Mapping[int, float]
-    moved_bytes: float
+    traffic: Traffic
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,7 @@ class CutTimes:
 
     send_s: float
     receive_s: float
-    moved_bytes: float
+    traffic: Traffic
 
 
 def read_batches(setup: Setup, count: int = _BATCHES) -> tuple[list[Batch], float]:
@@ -86,8 +98,9 @@ def time_rows(
             exchange = _Exchange(setup, client, layer, number, ids)
             seconds = {count: _quickly(partial(exchange.once, count)) for count in at_once}
             dim = setup.chain.row_layers[layer].dim
-            moved = float(np.mean([2 * each.nbytes + 2 * 4 * dim * len(each) for each in ids]))
-            found[layer] = RowTimes(seconds, moved)
+            named = float(np.mean([each.nbytes for each in ids]))
+            values = float(np.mean([4 * dim * len(each) for each in ids]))
+            found[layer] = RowTimes(seconds, Traffic(2 * named + values, values))
     return found
 
 
@@ -155,13 +168,17 @@ def _distinct(setup: Setup, batch: Batch, number: int) -> dict[str, np.ndarray]:
 def time_cuts(setup: Setup, batch: Batch) -> list[CutTimes]:
     """Of the cut before each layer; of that before the first, which there is not, nothing."""
     at_cuts = _tensors_at_cuts(setup, batch)
-    found = [CutTimes(0.0, 0.0, 0.0)]
+    found = [CutTimes(0.0, 0.0, Traffic(0.0, 0.0))]
     with _connected(setup) as (before, after):
         for names, gradients in at_cuts[1:]:
             seconds, _ = repeat(partial(_there_and_back, before, after, names, gradients), 0.5)
-            moved = sum(t.nbytes for t in (*names.values(), *gradients.values()))
-            found.append(CutTimes(seconds[0] / 2, seconds[1] / 2, moved))
+            found.append(CutTimes(seconds[0] / 2, seconds[1] / 2, _traffic(names, gradients)))
     return found
+
+
+def _traffic(names: Batch, gradients: Batch) -> Traffic:
+    there, back = (sum(t.nbytes for t in each.values()) for each in (names, gradients))
+    return Traffic(there, back)
 
 
 def _there_and_back(before: Mesh, after: Mesh, names: Batch, gradients: Batch) -> list[float]:

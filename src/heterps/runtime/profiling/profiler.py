@@ -151,11 +151,9 @@ class _Profiling:
             report(0.2 + 0.8 * at / len(counts), f"a run on {units}")
             trials[units] = self._trial(entry, units, times)
         found = totals(trials, self._batches, partial(self._exchange_s, entry))
-        layers, linked = self._setup.trace.layers, entry
-        if link is not None:  # the slower one is felt
-            mbps = min(link.mbps, entry.link_mbps or link.mbps)
-            linked = entry.model_copy(update={"link_mbps": mbps})
-        own = figures(linked, layers, trials[1], times, found, moved, self._batches)
+        layers, one = self._setup.trace.layers, trials[1]
+        mbps = None if link is None else link.mbps
+        own = figures(entry, layers, one, times, found, moved, self._batches, mbps)
         about = {
             "source": MEASURED,
             "key": measured_key(self._job, entry),
