@@ -1,5 +1,7 @@
 """The examples that read from a cluster, with a real server in place of the one they name."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -8,10 +10,13 @@ import yaml
 
 from heterps.data.synthetic import SynthSpec, synthesise
 from heterps.data.writing import aside
+from heterps.job.load import load_job
+from heterps.runtime.engines.ray.bundles import Node, bundles_of
 from heterps.testing.commands import shell
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[1] / "examples"
+MANIFEST = yaml.safe_load((EXAMPLES / "ray" / "rayjob.yaml").read_text())["spec"]
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +55,42 @@ def test_a_job_trains_from_a_cluster_and_writes_to_it(
 
 
 def test_a_job_trains_on_ray(clicks: Path, tmp_path: Path):
-    """On a cluster that it starts, since there is none to connect to."""
+    """As the manifest says, on a cluster that it starts: there is none to connect to."""
     job = yaml.safe_load((EXAMPLES / "ray" / "job.yaml").read_text())
     assert job["ray"].pop("address") == "auto"
     for part in ("train", "validation"):
         job["data"][part] = str(clicks / part)
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    trained = shell("train", str(tmp_path / "job.yaml"), "--out", str(tmp_path / "run"), "--json")
+    here = {"/job/job.yaml": str(tmp_path / "job.yaml"), "/runs/first": str(tmp_path / "run")}
+    program, *command = MANIFEST["entrypoint"].split()
+    assert program == "heterps"
+    trained = shell(*(here.get(word, word) for word in command), "--json")
     assert trained.code == 0, trained.err
     assert (tmp_path / "run" / "model" / "manifest.json").exists()
+
+
+def pods():
+    """Of the manifest for Kubernetes: what Ray is told to offer on each, and its environment."""
+    cluster = MANIFEST["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        own = group["rayStartParams"]
+        custom = json.loads(own.get("resources", '"{}"').strip('"').replace("\\", ""))
+        offered = {"CPU": float(own["num-cpus"]), **custom}
+        labels = dict(pair.split("=") for pair in own.get("labels", "").split(",") if pair)
+        (container,) = group["template"]["spec"]["containers"]
+        assert float(container["resources"]["limits"]["cpu"]) == offered["CPU"]
+        yield offered, labels, {each["name"]: each["value"] for each in container["env"]}
+
+
+def test_the_pods_of_the_manifest_offer_what_the_job_needs():
+    job = load_job(EXAMPLES / "ray" / "job.yaml")
+    nodes = [Node("", "", offered, labels) for offered, labels, _ in pods()]
+    for bundle in bundles_of(job).values():
+        assert any(bundle.fits(node) for node in nodes), bundle.text
+
+
+def test_the_pods_of_the_manifest_have_the_settings_of_nodes_on_premises():
+    said = (EXAMPLES / "ray" / "nodes.sh").read_text()
+    expected = dict(re.findall(r"^export (RAY_\w+)=(\w+)", said, re.MULTILINE))
+    assert MANIFEST["rayClusterSpec"]["authOptions"]["mode"] == expected.pop("RAY_AUTH_MODE")
+    assert all(environment == expected for _, _, environment in pods())
