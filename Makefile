@@ -54,15 +54,18 @@ fmt: $(STAMP) ## Format Python and C++ in place
 	$(if $(native_all),$(BIN)/clang-format -i $(native_all))
 
 .PHONY: bench
-bench: $(STAMP) ## Measure the figures of the README
+bench: $(STAMP) $(HADOOP) ## Measure the figures of the README
 	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python -W ignore benchmarks/ps.py --json build/bench/ps.json
 	$(BIN)/python benchmarks/data.py --json build/bench/data.json
 	$(BIN)/python benchmarks/train.py --json build/bench/train.json
+	$(BIN)/python benchmarks/engines.py --json build/bench/engines.json
+	$(BIN)/python benchmarks/hdfs.py --rounds 15 --json build/bench/hdfs.json
 	$(BIN)/python benchmarks/paper_testbed.py --json build/bench/paper_testbed.json
 	$(BIN)/python benchmarks/prediction.py --json build/bench/prediction.json
 	$(BIN)/python benchmarks/measured_policy.py --json build/bench/measured_policy.json
 	$(BIN)/python benchmarks/elastic.py --json build/bench/elastic.json
+	$(BIN)/python benchmarks/far_hosts.py --json build/bench/far_hosts.json
 
 .PHONY: soak
 soak: $(STAMP) $(HADOOP) ## The long test matrices

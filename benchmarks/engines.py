@@ -6,7 +6,7 @@ Every run of the Ray engine has a cluster of its own, as a job without an addres
 over the data but the first count. A pair is one run of each engine, the one that goes first in
 turn; its ratio is Ray's samples per second over the local engine's. The interval holds the median
 of such ratios with the confidence that is shown, whatever their distribution. With `--json` pairs
-are added to those in the file.
+are added to those in the file, if they are of the same runs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from commands import output_of
+from commands import end_in_order, output_of
 from heterps_run import job_document, later_passes, shape_of
 from ps import machine
 from workload import training_data
 
 ROOT = Path(__file__).parents[1]
 STALENESS = 2
-PASSES = 4
+PASSES = 10  # some 20 s of a run that count, on the quickest machine so far
 ENGINES = ("local", "ray")
 
 
@@ -70,6 +70,16 @@ def summary(pairs: Sequence[dict[str, float]]) -> dict[str, Any]:
     }
 
 
+def known_pairs(file: Path | None, runs: dict[str, Any]) -> list[dict[str, float]]:
+    if file is None or not file.exists():
+        return []
+    found = json.loads(file.read_text())
+    if found.get("runs") != json.loads(json.dumps(runs)):
+        raise SystemExit(f"{file} has pairs of other runs: name another file")
+    pairs: list[dict[str, float]] = found["pairs"]
+    return pairs
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10)
@@ -78,16 +88,20 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=131_072)
     parser.add_argument("--json", type=Path, help="where results are kept and added to")
     options = parser.parse_args()
+    end_in_order()
     _, data = training_data(ROOT / "build/bench/data", options.samples)
-    known = options.json is not None and options.json.exists()
-    pairs = json.loads(options.json.read_text())["pairs"] if known else []
+    shape = shape_of(options.stages, STALENESS)
+    document = job_document(options.batch, STALENESS, shape, data, PASSES)
+    runs = {"job": document, "samples": options.samples}
+    pairs = known_pairs(options.json, runs)
     for _ in range(options.pairs):
         pairs.append(pair(len(pairs), options.batch, options.stages, data))
         shown = ", ".join(f"{name} {pairs[-1][name]:,.0f}" for name in ENGINES)
         print(f"pair {len(pairs)}: {shown} samples/s", flush=True)
         if options.json:
             options.json.parent.mkdir(parents=True, exist_ok=True)
-            options.json.write_text(json.dumps({**summary(pairs), "machine": machine()}, indent=2))
+            about = {**summary(pairs), "machine": machine(), "runs": runs}
+            options.json.write_text(json.dumps(about, indent=2))
     found = summary(pairs)
     low, high = found["interval"]
     print(f"ray / local: {found['ratio']:.3f} ({low:.3f} to {high:.3f}, {found['confidence']:.0%})")

@@ -63,10 +63,9 @@ class Found:
     formula: list[float] = field(default_factory=list)
     simulated: list[float] = field(default_factory=list)
 
-    def off(self, said: Sequence[float]) -> float:
-        """Of predictions, relative to what was measured: the median."""
-        pairs = zip(said, self.runs, strict=True)
-        return statistics.median(each / measured - 1 for each, measured in pairs)
+    def off(self, said: Sequence[float]) -> list[float]:
+        """Of predictions in each round, relative to what was measured there."""
+        return [each / measured - 1 for each, measured in zip(said, self.runs, strict=True)]
 
 
 def job_document() -> dict[str, Any]:
@@ -157,15 +156,23 @@ def show(found: Sequence[Found], types: dict[str, Any]) -> None:
     for name, about in types.items():
         link = f"{about['link_ms']:.1f} ms one way, {about['link_mbps']:,.0f} Mbit/s"
         console.print(f"{name}: {link} measured", highlight=False)
-    table = Table("plan", "staleness", "measured", "formula", "simulator")
+    table = Table("plan", "staleness", "measured", "formula", "simulator", "in its rounds")
     for each in found:
-        off = [f"{each.off(each.formula):+.0%}", f"{each.off(each.simulated):+.0%}"]
+        off = each.off(each.simulated)
         reached = f"{statistics.median(each.runs):,.0f}"
-        table.add_row(each.plan, str(each.staleness), reached, *off)
+        medians = (statistics.median(errors) for errors in (each.off(each.formula), off))
+        shown = [f"{error:+.0%}" for error in medians]
+        rounds = ", ".join(f"{error:+.0%}" for error in off)
+        table.add_row(each.plan, str(each.staleness), reached, *shown, rounds)
     console.print(table)
-    missed = [abs(each.off(each.simulated)) for each in found]
-    worst = f"{statistics.median(missed):.0%} in the median, {max(missed):.0%} at worst"
-    console.print(f"simulator: {worst}", highlight=False)
+    plans = [statistics.median(each.off(each.simulated)) for each in found]
+    for of, errors in {
+        "medians of a plan": plans,
+        "single rounds": [error for each in found for error in each.off(each.simulated)],
+    }.items():
+        sizes = [abs(error) for error in errors]
+        worst = f"{statistics.median(sizes):.0%} in the median, {max(sizes):.0%} at worst"
+        console.print(f"simulator, {of}: {worst}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,6 +81,13 @@ def rate(read: Callable[[], int]) -> Rate:
     return Rate(rows / (time.perf_counter() - began), rows / (time.process_time() - used))
 
 
+def in_turn(ways: Mapping[str, Callable[[], int]], number: int) -> dict[str, Rate]:
+    """Each once; who begins changes from round to round."""
+    names = list(ways)
+    first = number % len(names)
+    return {name: rate(ways[name]) for name in names[first:] + names[:first]}
+
+
 def upload(local: Path, folder: str) -> float:
     """Bytes that were written."""
     file_system, path = fsspec.core.url_to_fs(folder)
@@ -106,7 +113,7 @@ def measure(rows: int, rounds: int, work: Path) -> dict[str, Any]:
         }
         for read in ways.values():
             read()  # warm: the servers' page cache, and ours
-        taken = [{name: rate(read) for name, read in ways.items()} for _ in range(rounds)]
+        taken = [in_turn(ways, number) for number in range(rounds)]
     return {"rows": rows, "megabytes": size / 1e6, **_summary(taken)}
 
 
@@ -114,7 +121,7 @@ def _summary(taken: list[dict[str, Rate]]) -> dict[str, Any]:
     """Medians, and those of the pairs: what disturbed one of a round disturbed the other too."""
     figures: dict[str, Any] = {"rounds": [{k: v._asdict() for k, v in t.items()} for t in taken]}
     for field in Rate._fields:
-        rates = [{name: getattr(each, field) for name, each in turn.items()} for turn in taken]
+        rates = [{name: getattr(turn[name], field) for name in taken[0]} for turn in taken]
         ratios = [each["product"] / each["raw client"] for each in rates]
         figures[field] = {
             "samples_per_s": {k: statistics.median(r[k] for r in rates) for k in rates[0]},

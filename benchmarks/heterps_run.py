@@ -35,17 +35,15 @@ class Shape:
 
 # A worker for each core: no thread waits for another's.
 ONE_STAGE = Shape(units=(2,))
-# The first stage looks up, and the second has a worker for each core.
-TWO_STAGES = Shape(cuts=(0, 2), units=(1, 2))
+# The first stage looks up. Both have two workers, as either has nothing to do now and then.
+TWO_STAGES = Shape(cuts=(0, 2), units=(2, 2))
 
 
 def shape_of(stages: int, staleness: int) -> Shape:
     """Where batches may overlap, two are at work without being cut up. Else each is two
     micro-batches, which are looked up side by side: everybody waits for that."""
     shape = ONE_STAGE if stages == 1 else TWO_STAGES
-    if staleness:
-        return shape
-    return replace(shape, units=(2,) * stages, micro_batches=2)
+    return shape if staleness else replace(shape, micro_batches=2)
 
 
 def heterps_samples_per_s(
