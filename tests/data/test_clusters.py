@@ -14,7 +14,7 @@ from heterps.data.dataset import Dataset, all_grouped
 from heterps.data.lane_plan import LanePlan
 from heterps.data.lanes import Lanes
 from heterps.data.reader import LaneReader
-from heterps.data.source import find_files
+from heterps.data.source import find_files, names_in
 from heterps.errors import InputError
 from heterps.job.data import DataSpec
 from heterps.storage.access import Storage
@@ -103,6 +103,18 @@ def test_of_a_folder_that_is_followed_what_has_a_marker_counts(
     file_system, path = fsspec.core.url_to_fs(far_folder)
     file_system.pipe_file(f"{path}/part-1.parquet.done", b"1")
     assert Dataset.open(spec).sizes == (40,)
+
+
+def test_a_bucket_has_an_empty_folder_wherever_it_has_no_objects(s3: str):
+    file_system, path = fsspec.core.url_to_fs(f"{s3}/in")
+    assert names_in(f"{s3}/in") == []
+    file_system.pipe_file(f"{path}/a.tsv", b"1")
+    assert names_in(f"{s3}/in") == ["a.tsv"]
+    for gone in (f"{path}/a.tsv", path):  # this server keeps a mark of the folder
+        file_system.rm(gone, recursive=True)
+        assert names_in(f"{s3}/in") == []
+    with pytest.raises(InputError, match=r"^data\.train: 's3://none-such/in' is no folder"):
+        names_in("s3://none-such/in")
 
 
 @pytest.fixture(scope="module")

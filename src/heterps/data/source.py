@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from heterps.data.remote import RemoteStream
 from heterps.errors import InputError
 from heterps.job.data import DataSpec
+from heterps.storage import listing
 from heterps.storage.access import Storage, kind_of
-from heterps.storage.listing import is_pattern, matches
 from heterps.storage.patience import reason
 from heterps.storage.range_cache import RangeCache
 from heterps.storage.urls import BY_HOST, check_path
@@ -115,12 +115,11 @@ def names_in(
     try:
         file_system, path = storage.file_system(location)
         file_system.invalidate_cache()
-        found = storage.patience.persist(lambda: file_system.ls(path, detail=False), location)
+        return storage.patience.persist(lambda: listing.names_in(file_system, path), location)
     except (ValueError, ImportError) as error:
         raise InputError(field, f"'{folder}' cannot be opened ({reason(error)})") from None
     except OSError as error:
         raise InputError(field, f"'{folder}' is no folder ({reason(error)})") from None
-    return [str(name).rstrip("/").rpartition("/")[2] for name in found]
 
 
 def _location(pattern: str, base: str) -> str:
@@ -155,7 +154,7 @@ def _with_patience(
 
 def _listed(file_system: Any, path: str) -> list[dict[str, Any]]:
     kind = kind_of(file_system, path)
-    if kind is None and is_pattern(path):
+    if kind is None and listing.is_pattern(path):
         entries = _globbed(file_system, path)
     elif kind == "directory":
         entries = [entry for entry in file_system.ls(path, detail=True) if _visible(entry["name"])]
@@ -169,7 +168,7 @@ def _listed(file_system: Any, path: str) -> list[dict[str, Any]]:
 def _globbed(file_system: Any, pattern: str) -> list[dict[str, Any]]:
     if is_local(file_system):
         return list(file_system.glob(pattern, detail=True).values())
-    return matches(file_system, pattern)
+    return listing.matches(file_system, pattern)
 
 
 def _file(

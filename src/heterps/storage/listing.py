@@ -23,7 +23,7 @@ def is_pattern(path: str) -> bool:
 
 def files_below(system: Any, folder: str) -> Iterator[tuple[str, Entry]]:
     """All files, by their name relative to the folder."""
-    if not hasattr(system, "_find"):
+    if not _is_object_store(system):
         yield from _walked(system, folder)
         return
     # Object stores list all at once, folders or not, and then do raise.
@@ -34,6 +34,20 @@ def files_below(system: Any, folder: str) -> Iterator[tuple[str, Entry]]:
             yield relative, entry
 
 
+def names_in(system: Any, folder: str) -> list[str]:
+    """All names in a folder, which an object store has wherever it has a bucket. Raises
+    FileNotFoundError.
+    """
+    try:
+        found = [str(name).strip("/") for name in system.ls(folder, detail=False)]
+    except FileNotFoundError:
+        bucket = folder.partition("/")[0]
+        if not _is_object_store(system) or kind_of(system, bucket) is None:
+            raise
+        return []
+    return [name.rpartition("/")[2] for name in found if name != folder.strip("/")]
+
+
 def matches(system: Any, pattern: str) -> list[Entry]:
     """Files and folders by a pattern with ``*``, ``?``, ``[…]`` and ``**``."""
     parts = pattern.split("/")
@@ -42,6 +56,11 @@ def matches(system: Any, pattern: str) -> list[Entry]:
     if root and kind_of(system, root) != "directory":
         return []
     return list(_matching(system, root, parts[fixed:]))
+
+
+def _is_object_store(system: Any) -> bool:
+    """Whether a folder is there only as long as something is in it."""
+    return hasattr(system, "_find")
 
 
 def _matching(system: Any, folder: str, parts: Sequence[str]) -> Iterator[Entry]:
