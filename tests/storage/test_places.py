@@ -10,7 +10,7 @@ slow = pytest.mark.slow
 
 def test_paths_stay_paths_and_urls_become_urls():
     assert place("a/b") == Path("a/b")
-    assert place("file:///mnt/a") == Path("/mnt/a")
+    assert place("file:///mnt/a#1?b;c") == Path("/mnt/a#1?b;c")
     assert place("s3://bucket/a/") == Url("s3://bucket/a")
     with pytest.raises(InputError, match="names no folder"):
         place("hdfs://")

@@ -135,7 +135,7 @@ def place(
         return Path(text)
     parts = urlsplit(text)
     if parts.scheme in ("file", "local"):
-        return Path(parts.path)
+        return Path(text.partition("://")[2])  # "#" and "?" are of the name
     if len(text) > _LONGEST_URL or not (parts.netloc or parts.path.strip("/")):
         raise InputError(
             without_password(text)[:100],

@@ -52,10 +52,9 @@ def to_url(url: str, storage: Storage | None = None) -> Iterator[Path]:
     it: then a hidden file may be left beside. Raises InputError.
     """
     storage = storage or Storage()
-    _opened(url, storage)  # what will be refused is refused before the work
-    name = urlsplit(url).path.rpartition("/")[2]
+    _, path = _opened(url, storage)  # what will be refused is refused before the work
     with tempfile.TemporaryDirectory(prefix="heterps-") as folder:
-        local = Path(folder, name)
+        local = Path(folder, path.rpartition("/")[2])
         yield local
         publish(local, url, storage)
 
