@@ -1,9 +1,11 @@
+import errno
 import time
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from heterps.data.source import find_files
@@ -75,6 +77,35 @@ def test_a_large_range_of_a_slow_store_takes_its_time():
     assert len(file.read_range(0, 16 << 20)) == 16 << 20
     with pytest.raises(InputError, match="no answer in"):
         file.read_range(0, 1)
+
+
+@pytest.mark.parametrize("start", ["", "file://"])
+@pytest.mark.parametrize("pattern", ["*/*.parquet", "**/*.parquet"])
+def test_a_local_folder_that_cannot_be_listed_is_named_and_not_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, start: str, pattern: str
+):
+    (folder / "shut").mkdir()
+    whole = LocalFileSystem.ls
+
+    def ls(self: LocalFileSystem, path: str, detail: bool = False) -> Any:
+        if path.endswith("shut"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return whole(self, path, detail)
+
+    monkeypatch.setattr(LocalFileSystem, "ls", ls)
+    with pytest.raises(InputError, match=r"cannot be read \(/.*/shut: Permission denied\)$"):
+        find_files([f"{start}{folder}/{pattern}"])
+
+
+@pytest.mark.parametrize("pattern", ["*", "*/*", "**/*.parquet", "link/*", "d?/[ab]*"])
+def test_local_patterns_match_what_they_do_elsewhere(folder: Path, pattern: str):
+    (folder / "d1").mkdir()
+    (folder / "d1" / "a.parquet").touch()
+    (folder / "d1" / "alias.parquet").symlink_to(folder / "a.parquet")
+    (folder / "link").symlink_to(folder / "d1")
+    expected = fsspec.filesystem("file").glob(f"{folder}/{pattern}", detail=True)
+    files = [path for path, entry in expected.items() if entry["type"] != "directory"]
+    assert [file.path for file in find_files([f"{folder}/{pattern}"])] == files
 
 
 @pytest.mark.parametrize(

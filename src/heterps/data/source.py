@@ -137,7 +137,8 @@ def _matches(pattern: str, field: str, base: str, storage: Storage) -> list[Sour
     except (ValueError, ImportError) as error:  # such as an unknown protocol
         raise InputError(field, f"'{pattern}' cannot be opened ({reason(error)})") from None
     except OSError as error:
-        raise InputError(field, f"'{pattern}' cannot be read ({reason(error)})") from None
+        where = f"{error.filename}: " if error.filename else ""
+        raise InputError(field, f"'{pattern}' cannot be read ({where}{reason(error)})") from None
     if not entries:
         raise InputError(field, f"nothing matches '{pattern}': {_advice(file_system, path)}")
     return [_file(file_system, entry, location, storage) for entry in entries]
@@ -155,7 +156,7 @@ def _with_patience(
 def _listed(file_system: Any, path: str) -> list[dict[str, Any]]:
     kind = kind_of(file_system, path)
     if kind is None and listing.is_pattern(path):
-        entries = _globbed(file_system, path)
+        entries = listing.matches(file_system, path)
     elif kind == "directory":
         entries = [entry for entry in file_system.ls(path, detail=True) if _visible(entry["name"])]
     elif kind is not None:
@@ -163,12 +164,6 @@ def _listed(file_system: Any, path: str) -> list[dict[str, Any]]:
     else:
         entries = []
     return [entry for entry in entries if entry["type"] != "directory"]
-
-
-def _globbed(file_system: Any, pattern: str) -> list[dict[str, Any]]:
-    if is_local(file_system):
-        return list(file_system.glob(pattern, detail=True).values())
-    return listing.matches(file_system, pattern)
 
 
 def _file(
