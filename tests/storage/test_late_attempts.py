@@ -109,6 +109,18 @@ def test_what_is_uploaded_late_is_not_what_was_published(folder: Url, stall: Sta
     assert (folder / "a").read_text() == "new"
 
 
+def test_a_copy_that_is_uploaded_late_takes_the_place_of_no_later_one(
+    folder: Url, stall: Stall, tmp_path: Path
+):
+    stall.method = "open wb"
+    for text in ("one", "another"):
+        (tmp_path / text).write_text(text)
+        (folder / "a").put(tmp_path / text)
+    stall.release()
+    assert folder.files() == {"a": 7}
+    assert (folder / "a").read_text() == "another"
+
+
 def test_a_name_that_is_taken_is_replaced_where_renaming_cannot(folder: Url):
     for text in ("one", "another"):
         (folder / "a").write_text(text)

@@ -22,7 +22,7 @@ from heterps.errors import InputError
 from heterps.storage.access import Storage, kind_of
 from heterps.storage.listing import files_below
 from heterps.storage.patience import Patience, reason
-from heterps.storage.publish import is_url, publish, put_file
+from heterps.storage.publish import is_url, publish
 from heterps.storage.urls import without_password
 
 _T = TypeVar("_T")
@@ -64,12 +64,11 @@ class Url:
         """In place of what was there; whole or not at all."""
         with nameless_file() as local:
             local.write_text(text, encoding="utf-8")
-            publish(local, self.url, self.storage)
+            self.put(local)
 
     def put(self, local: Path) -> None:
-        """Copies a local file here. Until it returns, parts of it may be there."""
-        patience = self.storage.patience.for_bytes(local.stat().st_size)
-        self._ask(lambda system, path: put_file(system, local, path), patience)
+        """Copies a local file here, in place of what was there; whole or not at all."""
+        publish(local, self.url, self.storage)
 
     @contextlib.contextmanager
     def fetched(self) -> Iterator[Path]:
