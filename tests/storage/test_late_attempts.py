@@ -121,6 +121,14 @@ def test_a_copy_that_is_uploaded_late_takes_the_place_of_no_later_one(
     assert (folder / "a").read_text() == "another"
 
 
+def test_what_has_gone_before_it_was_renamed_is_an_error(
+    folder: Url, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(StallingStore, "mv", lambda self, path1, path2, **_: self.rm(path1))
+    with pytest.raises(InputError, match=r"^stalling://h/d/a: cannot be written \(it is gone"):
+        (folder / "a").write_text("new")
+
+
 def test_a_name_that_is_taken_is_replaced_where_renaming_cannot(folder: Url):
     for text in ("one", "another"):
         (folder / "a").write_text(text)

@@ -146,9 +146,15 @@ def _put_in_place(file_system: Any, partial: str, path: str, url: str, storage: 
 
 
 def _rename(file_system: Any, partial: str, path: str) -> None:
+    """Unless an earlier attempt did it, whose answer was lost."""
+    if kind_of(file_system, partial):
+        _replace(file_system, partial, path)
+    if not kind_of(file_system, path):
+        raise FileNotFoundError(errno.ENOENT, "it is gone: has its folder been removed?")
+
+
+def _replace(file_system: Any, partial: str, path: str) -> None:
     """What was at ``path`` goes in the same step, or where WebHDFS cannot do that, just before."""
-    if not kind_of(file_system, partial):
-        return  # an earlier attempt did it, and its answer was lost
     if kind_of(file_system, path) == "directory":
         raise IsADirectoryError(errno.EISDIR, "is a folder")
     file_system.mv(partial, path, overwrite=True)
