@@ -179,6 +179,18 @@ def test_a_store_that_says_503_is_asked_again_and_named_in_the_end(
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
+@pytest.mark.parametrize("left", [100, 400])
+def test_a_file_that_has_become_shorter_is_told_at_once(far_folder: str, left: int):
+    file_system, path = fsspec.core.url_to_fs(f"{far_folder}/a.tsv")
+    file_system.pipe_file(path, bytes(1000))
+    (file,) = find_files([f"{far_folder}/a.tsv"])
+    with fsspec.open(f"{far_folder}/a.tsv", "wb") as shorter:
+        shorter.write(bytes(left))
+    for start, stop in ((300, 600), (600, 900)):
+        with pytest.raises(InputError, match=rf"ends before byte {stop}, expected 1000: has it ch"):
+            file.read_range(start, stop)
+
+
 def test_missing_keys_are_named_at_once(s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
