@@ -7,6 +7,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from heterps.errors import HeterPSError
 from heterps.events import read_events
 from heterps.runtime.prepare import prepare
 from heterps.runtime.resume import resumed
@@ -19,6 +20,7 @@ from heterps.testing.faults import Fault, Faults
 from heterps.testing.flaky import FlakyServer
 from heterps.testing.forking import ForkEngine
 from heterps.testing.hdfs import Hdfs
+from heterps.testing.impatient import impatient
 from heterps.testing.live_runs import LiveRun
 from heterps.testing.runs import outcome, run, small_job
 from heterps.testing.snapshots import flip
@@ -127,6 +129,21 @@ def test_a_store_that_goes_away_stops_the_snapshots_and_not_the_training(
     assert "no snapshot was written, training goes on: webhdfs://" in notes[0]
     assert "cannot be reached, tried for" in notes[0]
     assert outcome(RunFolder.open(path)).equals(undisturbed)
+
+
+def test_a_store_that_stays_away_ends_a_run_with_the_name_of_the_file(
+    data, hdfs_server, hdfs, tmp_path
+):
+    with FlakyServer(hdfs_server.web_url.replace("webhdfs", "http")) as door:
+        url = f"{door.endpoint.replace('http', 'webhdfs')}/{hdfs.rpartition('/')[2]}"
+        setup = prepare(with_data_at(data, url, recovery__retries=0))
+        door.about, door.failures = "op=OPEN", 10**9
+        said = rf"^{url}/part-0000\d\.parquet: cannot be reached, tried .*\(stage-0-replica-\d\)$"
+        with (
+            RunFolder.create(tmp_path / "run", setup.job, setup.plan_document()) as folder,
+            pytest.raises(HeterPSError, match=said),
+        ):
+            train_run(setup, folder, make_engine=impatient(0.5))
 
 
 def test_a_datanode_that_is_away_for_five_seconds_does_not_end_heterps_train(data, tmp_path):
