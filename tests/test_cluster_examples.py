@@ -12,9 +12,11 @@ from heterps.data.synthetic import SynthSpec, synthesise
 from heterps.data.writing import aside
 from heterps.job.load import load_job
 from heterps.runtime.engines.ray.bundles import Node, bundles_of
+from heterps.storage.places import Url
 from heterps.testing.commands import shell
 
 pytestmark = pytest.mark.slow
+ROWS = 2000
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MANIFEST = yaml.safe_load((EXAMPLES / "ray" / "rayjob.yaml").read_text())["spec"]
 
@@ -22,7 +24,7 @@ MANIFEST = yaml.safe_load((EXAMPLES / "ray" / "rayjob.yaml").read_text())["spec"
 @pytest.fixture(scope="module")
 def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clicks")
-    synthesise(SynthSpec(2000, 500, slots=3, ids=100, dense=2), folder)
+    synthesise(SynthSpec(ROWS, 500, slots=3, ids=100, dense=2), folder)
     return folder
 
 
@@ -52,6 +54,24 @@ def test_a_job_trains_from_a_cluster_and_writes_to_it(
     scores = f"{there}/scores.parquet"
     predicted = shell("predict", run, f"{there}/validation", "--out", scores, "--json")
     assert predicted.lines == [{"run": run, "out": scores, "rows": 500}], predicted.err
+
+
+def test_a_job_trains_on_what_arrives_until_its_end_is_marked(
+    clicks: Path, tmp_path: Path, hdfs: str
+):
+    example = (EXAMPLES / "data" / "follow.yaml").read_text()
+    job = yaml.safe_load((EXAMPLES / "hdfs" / "job.yaml").read_text()) | {"snapshot": {}}
+    job |= yaml.safe_load(example.replace("hdfs://namenode:8020", hdfs))
+    job["workload"]["epochs"] = 9
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    for part, folder in (("train", "arriving"), ("validation", "validation")):
+        Url(f"{hdfs}/clicks/{folder}/a.parquet").put(clicks / part / "part-00000.parquet")
+    for name in ("a.parquet.done", "_END"):
+        Url(f"{hdfs}/clicks/arriving/{name}").write_text("")
+    trained = shell("train", str(tmp_path / "job.yaml"), "--out", str(tmp_path / "run"), "--json")
+    assert trained.code == 0, trained.err
+    (arrival,) = (tmp_path / "run" / "arrivals.jsonl").read_text().splitlines()
+    assert json.loads(arrival) == {"arrival": 0, "files": ["a.parquet"], "samples": ROWS}
 
 
 def test_a_job_trains_on_ray(clicks: Path, tmp_path: Path):
