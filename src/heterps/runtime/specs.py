@@ -3,6 +3,7 @@ on one host, tcp between hosts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,12 @@ from heterps.runtime.layout import Layout
 def worker_name(place: tuple[int, int]) -> str:
     stage, replica = place
     return f"stage-{stage}-replica-{replica}"
+
+
+def place_of(name: str) -> tuple[int, int] | None:
+    """Stage and replica of the worker of that name; None for any other process."""
+    found = re.fullmatch(r"stage-(\d+)-replica-(\d+)", name)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def server_name(shard: int) -> str:

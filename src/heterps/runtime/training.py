@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -34,7 +33,7 @@ from heterps.runtime.prepare import Setup, prepare
 from heterps.runtime.run_folder import PLAN, RunFolder
 from heterps.runtime.scaling import Estimate, are_lost, used_units, with_limits
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
-from heterps.runtime.specs import units_of
+from heterps.runtime.specs import place_of, units_of
 from heterps.runtime.stop import Stop, StoppedError
 
 
@@ -299,10 +298,10 @@ class _Run:
 
     def _spare(self, process: str) -> str | None:
         """The type of a worker's unit, if its stages can do with one less."""
-        found = re.fullmatch(r"stage-(\d+)-replica-\d+", process)
-        if found is None:
+        place = place_of(process)
+        if place is None:
             return None
-        name = self._stages[int(found[1])].type
+        name = self._stages[place[0]].type
         own = [stage.units for stage in self._stages if stage.type == name]
         return name if sum(own) > len(own) else None
 

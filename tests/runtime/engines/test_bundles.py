@@ -84,7 +84,46 @@ def test_units_stay_on_their_nodes_however_others_would_be_packed():
     at = {"w0": "b", "w1": "b", "w2": "a", "w3": "a"}
     assert limits(wanted, bundles, nodes, at) == {"of3": 2, "of2": 2}
     assert limits(wanted, bundles, nodes)["of3"] + limits(wanted, bundles, nodes)["of2"] == 3
-    assert limits(wanted, bundles, nodes[:1], at) == {"of3": 0, "of2": 2}
+
+
+def shared(counts, servers=0):
+    """The bundles of types that each take a CPU a unit, and the processes of a stage of each."""
+    names = "abc"[: len(counts)]
+    bundles = bundles_of(make_job(*(CPU | {"name": name, "threads": 1} for name in names)))
+    workers = {
+        f"stage-{stage}-replica-{replica}": names[stage]
+        for stage, count in enumerate(counts)
+        for replica in range(count)
+    }
+    return bundles, {f"server-{n}": "" for n in range(servers)} | workers
+
+
+@pytest.mark.parametrize("at", [{}, dict.fromkeys(["stage-0-replica-0", "stage-0-replica-1"], "x")])
+def test_what_is_left_of_a_shared_resource_goes_to_all_stages(at):
+    bundles, wanted = shared((2, 2))
+    assert limits(wanted, bundles, [node("x", CPU=2)], at) == {"a": 1, "b": 1}
+    bundles, wanted = shared((4, 2))
+    assert limits(wanted, bundles, [node("x", CPU=5)]) == {"a": 3, "b": 2}
+
+
+def test_servers_have_room_before_the_workers():
+    bundles, wanted = shared((2, 2), servers=1)
+    assert limits(wanted, bundles, [node("x", CPU=3)]) == {"a": 1, "b": 1}
+
+
+def test_servers_leave_scarce_resources_to_those_that_need_them():
+    job = make_job(XPU | {"ray": {"resources": {"XPU": 1}}})
+    wanted = {"server-0": "", **{f"stage-0-replica-{n}": "xpu" for n in range(3)}}
+    nodes = [node("a", CPU=2, XPU=2), node("b", CPU=1)]
+    assert limits(wanted, bundles_of(job), nodes) == {"xpu": 2}
+
+
+def test_units_that_find_no_room_beside_the_others_may_when_all_start_anew():
+    types = [{**CPU, "name": f"of{n}", "ray": {"num_cpus": n}} for n in (3, 1)]
+    bundles, nodes = bundles_of(make_job(*types)), [node("a", CPU=3), node("b", CPU=3)]
+    wanted = {"stage-0-replica-0": "of3", "stage-1-replica-0": "of1", "stage-1-replica-1": "of1"}
+    at = {"stage-0-replica-0": "gone", "stage-1-replica-0": "a", "stage-1-replica-1": "b"}
+    assert limits(wanted, bundles, nodes, at) == {"of3": 1, "of1": 3}
 
 
 def test_what_others_have_taken_is_not_there():

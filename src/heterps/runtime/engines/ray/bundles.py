@@ -10,6 +10,7 @@ from heterps.errors import InputError
 from heterps.job.ray import RayNeeds
 from heterps.job.resources import ResourceType
 from heterps.job.spec import Job
+from heterps.runtime.specs import place_of
 
 Resources = Mapping[str, float]
 _SLACK = 1e-6
@@ -116,21 +117,11 @@ def limits(
     at: Mapping[str, str] | None = None,
 ) -> dict[str, int]:
     """How many units of each type there are, once ``wanted`` (type by process) have been served as
-    far as they can be. Those that are ``at`` one of the nodes stay there. Types that take the same
-    resource may not all get as many at once."""
-    by_id = {node.id: node for node in nodes}
-    placed: Counter[str] = Counter()
-    homeless: dict[str, str] = {}
-    for name, type_ in wanted.items():
-        node = by_id.get((at or {}).get(name, ""))
-        if node is None:
-            homeless[name] = type_
-        else:
-            placed[type_] += 1
-            by_id[node.id] = node.without(bundles[type_].resources)
-    packed, left = _packed(homeless, bundles, list(by_id.values()))
+    far as they can be. Those that are ``at`` one of the nodes stay there, as long as there is room
+    for the others then. Types that take the same resource may not all get as many at once."""
+    found, left = _served(wanted, bundles, nodes, at or {})
     return {
-        name: placed[name] + packed[name] + sum(_room(bundle, node) for node in left)
+        name: found[name] + sum(_room(bundle, node) for node in left)
         for name, bundle in bundles.items()
         if name
     }
@@ -142,7 +133,7 @@ def lacking(
     """Which process there is no room for and what there is, in one line; None when all fit."""
     left = list(nodes)
     for name, type_ in _largest_first(wanted, bundles):
-        at = _first(bundles[type_], left)
+        at = _best(bundles[type_], left)
         if at is None:
             what = f"a unit of '{type_}'" if type_ else "a parameter server"
             count = sum(other == type_ for other in wanted.values())
@@ -153,17 +144,53 @@ def lacking(
     return None
 
 
+def _served(
+    wanted: Mapping[str, str],
+    bundles: Mapping[str, Bundle],
+    nodes: Sequence[Node],
+    at: Mapping[str, str],
+) -> tuple[Counter[str], list[Node]]:
+    """By type, and what is left of the nodes. Where there is no room for all of them, those go
+    first without which the others are of no use."""
+    by_id = {node.id: node for node in nodes}
+    homeless: dict[str, str] = {}
+    for name, type_ in wanted.items():
+        home = by_id.get(at.get(name, ""))
+        if home is None:
+            homeless[name] = type_
+        else:
+            by_id[home.id] = home.without(bundles[type_].resources)
+    staying = Counter(type_ for name, type_ in wanted.items() if name not in homeless)
+    found, left = _packed(_largest_first(homeless, bundles), bundles, list(by_id.values()))
+    if found.total() == len(homeless):
+        return found + staying, left
+    found, left = _packed(_largest_first(wanted, bundles), bundles, nodes)
+    if found.total() == len(wanted):
+        return found, left
+    return _packed(_in_turn(wanted, bundles), bundles, nodes)
+
+
 def _packed(
-    wanted: Mapping[str, str], bundles: Mapping[str, Bundle], nodes: Sequence[Node]
+    wanted: Sequence[tuple[str, str]], bundles: Mapping[str, Bundle], nodes: Sequence[Node]
 ) -> tuple[Counter[str], list[Node]]:
     placed: Counter[str] = Counter()
     left = list(nodes)
-    for _, name in _largest_first(wanted, bundles):
-        at = _first(bundles[name], left)
+    for _, name in wanted:
+        at = _best(bundles[name], left)
         if at is not None:
             placed[name] += 1
             left[at] = left[at].without(bundles[name].resources)
     return placed, left
+
+
+def _in_turn(wanted: Mapping[str, str], bundles: Mapping[str, Bundle]) -> list[tuple[str, str]]:
+    """The servers, the first replica of each stage, the second of each, and so on."""
+
+    def turn(item: tuple[str, str]) -> int:
+        place = place_of(item[0])
+        return 0 if place is None else 1 + place[1]
+
+    return sorted(_largest_first(wanted, bundles), key=turn)
 
 
 def _largest_first(
@@ -176,8 +203,15 @@ def _largest_first(
     return sorted(wanted.items(), key=size, reverse=True)
 
 
-def _first(bundle: Bundle, nodes: Sequence[Node]) -> int | None:
-    return next((n for n, node in enumerate(nodes) if bundle.fits(node)), None)
+def _best(bundle: Bundle, nodes: Sequence[Node]) -> int | None:
+    """The node that others lose least by: it has little else to give, and little of the same."""
+
+    def loss(number: int) -> tuple[int, float]:
+        held = nodes[number].resources
+        others = [n for n in held if _is_named(n) and n not in bundle.resources]
+        return sum(held[n] > _SLACK for n in others), sum(held[n] for n in bundle.resources)
+
+    return min((n for n, node in enumerate(nodes) if bundle.fits(node)), key=loss, default=None)
 
 
 def _room(bundle: Bundle, node: Node) -> int:
