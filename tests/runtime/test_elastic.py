@@ -6,14 +6,18 @@ import pytest
 
 from heterps.errors import InputError, NoRoomError, UnknownNameError
 from heterps.events import read_events
+from heterps.job.spec import Job
 from heterps.runtime.building import build_model
 from heterps.runtime.elastic import Elastic, read_limits, write_limits
+from heterps.runtime.engines.ray.bundles import Node, bundles_of, limits
 from heterps.runtime.prepare import prepare
 from heterps.runtime.run_folder import RunFolder
+from heterps.runtime.scaling import are_lost, used_units
+from heterps.runtime.specs import units_of
 from heterps.runtime.training import train_run
 from heterps.testing.faults import dying_engine
 from heterps.testing.forking import ForkEngine
-from heterps.testing.runs import TYPE, outcome, reference, small_job
+from heterps.testing.runs import SMALL, TYPE, outcome, reference, small_job, stages
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +56,59 @@ def test_too_few_units_for_any_plan_are_told(data, tmp_path):
 def test_units_that_come_back_while_a_run_starts_again_are_planned_for(data, tmp_path):
     """Nobody has looked at the limits between the failure and their return."""
     elastic = Elastic(tmp_path, prepare(make_job(data)), print)
-    elastic.there = lambda: {"cpu": 2}
+    elastic.there = lambda units: {"cpu": 2}
     elastic.plan_at_once(elastic.limits())
     elastic.taken(elastic.proposal.setup)
-    elastic.there = lambda: {"cpu": 16}
+    elastic.there = lambda units: {"cpu": 16}
     elastic.look()
     elastic.settle()
     assert [stage.units for stage in elastic.proposal.setup.layout.stages] == [3, 1]
 
 
-def profile(job, compute_s):
+def sharing(data, replicas, cpus, **changes):
+    """A job whose stages are of types that take the same CPUs, of which there are so many beside
+    the one of the server, and what the engine says."""
+    entries = [{"name": name, "price_per_hour": 0.04, "limit": 4} for name in "ab"]
+    document = make_job(data, replicas, cluster__types=entries, plan=None, **changes).document()
+    layers = SMALL["two_emb"].layers
+    document["plan"] = stages(layers, [layers // 2], replicas)
+    for stage, name in zip(document["plan"]["stages"], "ab", strict=True):
+        stage["type"] = name
+    job = Job.parse(document).in_folder(data)
+    nodes = [Node("x", "x", {"CPU": cpus + 1.0})]
+    return job, lambda units: limits(units, bundles_of(job), nodes)
+
+
+@pytest.mark.parametrize(("cpus", "units"), [(2, [1, 1]), (3, [2, 1]), (4, [2, 2])])
+def test_units_that_share_a_resource_are_planned_for_as_many_as_there_are(
+    data, tmp_path, cpus, units
+):
+    job, there = sharing(data, (2, 2), cpus)
+    elastic = Elastic(tmp_path, prepare(job), print)
+    elastic.there = there
+    elastic.plan({"a": 2, "b": 2})
+    found = elastic.proposal.setup if elastic.proposal else prepare(job)
+    assert [stage.units for stage in found.layout.stages] == units
+
+
+def test_a_plan_by_a_profile_takes_no_more_than_is_there_together(data, tmp_path):
+    plain, there = sharing(data, (1, 1), 4, workload__min_throughput=1500)
+    known = profile(plain, 0.01, on="ab")
+    setup = prepare(plain.model_copy(update={"profile": known, "plan": None}))
+    assert sum(stage.units for stage in setup.layout.stages) > 4
+    elastic = Elastic(tmp_path, setup, print)
+    elastic.there = there
+    elastic.plan({"a": 4, "b": 4})
+    found = elastic.proposal.setup
+    used = used_units(found.job, found.layout.stages)
+    assert used.total() == 4
+    assert not are_lost(used, there(units_of(found.job, found.layout)))
+
+
+def profile(job, compute_s, on=(TYPE,)):
     """Every layer takes that long for a batch of 32 on a unit, and more units share it."""
     figures = {"compute_s": compute_s, "alpha": 1.0, "comm_s": 0.0, "transfer_s": 0.0, "beta": 0.0}
-    shape = {"kind": "dense", "input_bytes": 1, "weight_bytes": 1, "on": {TYPE: figures}}
+    shape = {"kind": "dense", "input_bytes": 1, "weight_bytes": 1, "on": dict.fromkeys(on, figures)}
     return {"batch_size": 32, "layers": [{"name": n, **shape} for n in build_model(job).names]}
 
 

@@ -28,9 +28,12 @@ from heterps.runtime.scaling import (
     used_units,
     with_limits,
 )
+from heterps.runtime.specs import units_of
 
 LIMITS = "limits.json"
 Reason = Literal["limits", "drift"]
+# What the engine has, if it knows, with room for processes (their types by name) before others.
+There = Callable[[Mapping[str, str]], Mapping[str, int]]
 Refit = Callable[[Path], dict[str, Any]]  # a profile that fits what a run folder has seen
 _LOOK_EVERY_S = 0.5
 
@@ -75,7 +78,7 @@ class Elastic:
         self._next_look = 0.0
         self._known = {entry.name: entry.limit for entry in setup.job.cluster.types}
         self.most = dict(self._known)  # what the job allows
-        self.there: Callable[[], Mapping[str, int]] = dict  # what the engine has, if it knows
+        self.there: There = lambda units: {}
         self._thread: threading.Thread | None = None
         self.proposal: Proposal | None = None
         self.error: HeterPSError | None = None  # there is no plan for what is left
@@ -93,7 +96,7 @@ class Elastic:
 
     def limits(self) -> dict[str, int]:
         """What the job allows, or was said since, as far as it is there."""
-        there = self.there()
+        there = self._room_beside(self._setup)
         allowed = {**self.most, **read_limits(self._path.parent)}
         return {name: min(limit, there.get(name, limit)) for name, limit in allowed.items()}
 
@@ -151,15 +154,31 @@ class Elastic:
     ) -> Proposal | None:
         setup, lanes = self._setup, self._setup.layout.train.lanes
         job = with_limits(setup.job, {name: min(limit, lanes) for name, limit in limits.items()})
-        if job.profile is None:
-            document: Mapping[str, Any] = fitted(job, self._first.layout.stages)
-        else:
-            document = plan_that_runs(job).as_document()
-        if not urgent and _stages(document) == _stages(setup.plan_document()):
+        found = self._that_finds_room(job)
+        if not urgent and _stages(found.plan_document()) == _stages(setup.plan_document()):
             return None
-        job = job.model_copy(update={"plan": dict(document)})
         now = setup.plan.throughput if setup.plan is not None else None
-        return Proposal(replanned(setup, job, document), limits, urgent, now, reason)
+        return Proposal(found, limits, urgent, now, reason)
+
+    def _that_finds_room(self, job: Job) -> Setup:
+        """The best plan within the limits whose units are there together: of types that take the
+        same resource there may be as many as each has, and not as many of all."""
+        while True:
+            if job.profile is None:
+                document = fitted(job, self._first.layout.stages)
+            else:
+                document = plan_that_runs(job).as_document()
+            job = job.model_copy(update={"plan": dict(document)})
+            found = replanned(self._setup, job, document)
+            room = self._room_beside(found)
+            limits = {entry.name: entry.limit for entry in job.cluster.types}
+            less = {name: min(limit, room.get(name, limit)) for name, limit in limits.items()}
+            if less == limits or not are_lost(used_units(job, found.layout.stages), room):
+                return found
+            job = with_limits(job, less)
+
+    def _room_beside(self, setup: Setup) -> Mapping[str, int]:
+        return self.there(units_of(setup.job, setup.layout))
 
     def estimate(self, samples_left: float, restart_s: float) -> Estimate | None:
         """Of the proposal; None without a prediction of both plans."""

@@ -33,7 +33,7 @@ from heterps.runtime.prepare import Setup, prepare
 from heterps.runtime.run_folder import PLAN, RunFolder
 from heterps.runtime.scaling import Estimate, are_lost, used_units, with_limits
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
-from heterps.runtime.specs import place_of, units_of
+from heterps.runtime.specs import place_of
 from heterps.runtime.stop import Stop, StoppedError
 
 
@@ -228,7 +228,7 @@ class _Run:
         self._snapshots.sweep()
         self._snapshots.set_aside_after(start.step if start else 0)
         before = self._generation
-        self._elastic.there = lambda: engine.limits(units_of(self._setup.job, self._setup.layout))
+        self._elastic.there = engine.limits
         self._cores = engine.cores
         if before is not None:
             self._fit()

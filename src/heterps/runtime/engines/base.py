@@ -155,7 +155,8 @@ class Engine(ABC):
 
     def limits(self, units: Mapping[str, str]) -> Mapping[str, int]:
         """How many units of each resource type there are, with room for these processes before
-        others; a type that is not named has as many as the job says."""
+        others; a type that is not named has as many as the job says. Fewer than these processes
+        are of a type: they have no room together."""
         return {}
 
     @abstractmethod

@@ -58,8 +58,10 @@ class RayEngine(Engine):
         return self._sites
 
     def limits(self, units: Mapping[str, str]) -> dict[str, int]:
-        """Without what others use: a plan that counts on it would wait for them."""
-        return limits(units, self._cluster.bundles, self._cluster.open_nodes, self._at)
+        """Without what others use: a plan that counts on it would wait for them. What is not as it
+        was placed would start anew."""
+        at = self._at if dict(units) == self._units else {}
+        return limits(units, self._cluster.bundles, self._cluster.open_nodes, at)
 
     @property
     def cores(self) -> int:
