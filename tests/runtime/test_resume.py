@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from heterps.data.source import find_files
-from heterps.errors import InputError
+from heterps.errors import InputError, NoRoomError
 from heterps.events import read_events
 from heterps.runtime.prepare import prepare
 from heterps.runtime.resume import resumed
@@ -16,7 +16,7 @@ from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.stop import Stop
 from heterps.runtime.training import train_run
 from heterps.testing.forking import ForkEngine
-from heterps.testing.runs import SMALL, outcome, reference, run, small_job, stages
+from heterps.testing.runs import SMALL, TYPE, outcome, reference, run, small_job, stages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 CUT_SHORT = {"workload__epochs": 0.3, "snapshot__every": 3}
@@ -50,9 +50,9 @@ def interrupted(job, path, at=12):
     return path
 
 
-def go_on(path, plan=None, changes=()):
+def go_on(path, plan=None, changes=(), engine=ForkEngine):
     with resumed(path, plan, changes) as found:
-        train_run(found.setup, found.folder, make_engine=ForkEngine, start=found.start)
+        train_run(found.setup, found.folder, make_engine=engine, start=found.start)
     return outcome(found.folder)
 
 
@@ -86,6 +86,23 @@ def test_a_run_goes_on_under_another_plan_and_other_servers(
     assert found.distance(expected) <= CLOSE[optimizer]
     kept = json.loads((path / "plan.json").read_text())["stages"]
     assert [stage["units"] for stage in kept] == list(replicas)
+
+
+def test_a_run_goes_on_with_the_units_that_are_left(data, tmp_path):
+    class Engine(ForkEngine):
+        def limits(self, units):
+            return {TYPE: 2}
+
+        def place(self, units):
+            if len(units) > 3:
+                raise NoRoomError("ray", "the cluster lacks what the plan needs")
+            return super().place(units)
+
+    job = make_job(data, optimizer__name="sgd")
+    path = interrupted(job, tmp_path / "run")
+    found = go_on(path, engine=Engine)
+    assert [event["units"] for event in events(path, "replanned")] == [[1, 1]]
+    assert found.distance(reference(job)) <= CLOSE["sgd"]
 
 
 def test_what_a_killed_coordinator_has_left_does_not_hinder(data, tmp_path):

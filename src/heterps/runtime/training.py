@@ -196,7 +196,7 @@ class _Run:
         elsewhere = start is not None and start.path.parent != self._snapshots.folder
         first = start if elsewhere else None
         while True:
-            goes_on = self._generation is not None
+            goes_on = self._generation is not None or start is not None
             generation = self._new_generation(make_engine(self._folder.path), start)
             try:
                 generation.run()
