@@ -39,6 +39,28 @@ def test_rows_of_many_layers_and_micro_batches_ahead_do_not_hold_up_the_batch_be
         assert sorted(ready) == list(range(10))
 
 
+class Slow:
+    """A table that answers when a test says so."""
+
+    def __init__(self):
+        self.answers = []
+
+    def accumulate_async(self, *args, **options):
+        self.answers.append(Future())
+        return self.answers[-1]
+
+
+def test_a_gradient_that_was_refused_is_noticed_behind_one_without_an_answer():
+    table = Slow()
+    lookups = Lookups(None, {"t": table}, lambda *_: Announced(2, None), torch.zeros(()))
+    for part in range(2):
+        lookups.give(RowGradients("t", 0, (part, 0), torch.tensor([3]), torch.ones(1, 2)))
+    lookups.check()
+    table.answers[1].set_exception(ServerError("no memory"))
+    with pytest.raises(ServerError, match="no memory"):
+        lookups.check()
+
+
 @pytest.fixture
 def asked():
     return []

@@ -13,7 +13,7 @@ from heterps.runtime.prepare import prepare
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.snapshot import Snapshots
 from heterps.runtime.training import train_run
-from heterps.testing.faults import Fault, Faults, dying_engine, names_of
+from heterps.testing.faults import Fault, Faults, dying_engine, full_disk_engine, names_of
 from heterps.testing.forking import ForkEngine
 from heterps.testing.runs import outcome, small_job
 from heterps.testing.snapshots import flip
@@ -85,6 +85,14 @@ def test_a_process_that_is_killed_at_its_start_is_started_again(data, tmp_path, 
     result, found = trained(make_job(data), tmp_path / "run", dying_engine("server-0", 2))
     assert result.failures == 2
     assert found.equals(undisturbed)
+
+
+def test_a_server_that_cannot_take_a_gradient_ends_the_run_with_its_reason(data, tmp_path):
+    last_of_a_batch = 4 * 9 + 3  # so that nobody has more to send before it commits
+    with pytest.raises(ProcessError, match=r"failed: .*No space left on device"):
+        trained(make_job(data), tmp_path / "run", full_disk_engine(last_of_a_batch))
+    (failure,) = events(tmp_path / "run", "failure")
+    assert (failure["how"], failure["action"]) == ("wrong", "give up")
 
 
 def test_a_run_that_gets_nowhere_is_given_up(data, tmp_path):

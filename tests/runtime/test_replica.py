@@ -43,6 +43,9 @@ class Quick:
     def committed(self, batch):
         pass
 
+    def check(self):
+        pass
+
     def settle(self):
         pass
 

@@ -217,6 +217,12 @@ class Lookups:
         self._giving.append(given)
         self.settle(_MAX_UNDER_WAY)
 
+    def check(self) -> None:
+        """Raises what went wrong with those that are answered, whatever is ahead of them."""
+        for given in self._giving:
+            if given.done():
+                given.result()
+
     def settle(self, left: int = 0) -> None:
         """Waits until no more than ``left`` are under way."""
         while self._giving and (len(self._giving) > left or self._giving[0].done()):

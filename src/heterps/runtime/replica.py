@@ -197,6 +197,7 @@ class Replica:
             elif feed and self._prepare(feed, plan, segment.end, room, training):
                 continue
             elif not self._emulation.pay():  # which may have brought something
+                self._lookups.check()  # a batch that cannot commit is one that nothing follows
                 orders.waiting(program.finished)
                 wait_s, since = self._emulation.next_due_s(_WAIT_S), time.perf_counter()
                 cause = program.why(self._inputs)

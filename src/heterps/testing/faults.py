@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from heterps.errors import StoreError
+from heterps.ps.table import SparseTable
 from heterps.runtime.engines.base import ProcessSpec
 from heterps.runtime.progress import Status
 from heterps.testing.forking import ForkedHandle, ForkEngine
@@ -82,6 +85,32 @@ class _Dying(ForkEngine):
             self._left[0] -= 1
             os.kill(handle.pid, signal.SIGKILL)
         return handle
+
+
+def full_disk_engine(micro_batch: int) -> Callable[[Path], ForkEngine]:
+    """Engines whose servers have no room for the gradients of a micro-batch."""
+    return lambda folder: _FullDisk(folder, micro_batch)
+
+
+class _FullDisk(ForkEngine):
+    def __init__(self, folder: Path, micro_batch: int) -> None:
+        super().__init__(folder)
+        self._micro_batch = micro_batch
+
+    def start(self, spec: ProcessSpec) -> ForkedHandle:
+        return self.start_after(spec, _without_room, self._micro_batch)
+
+
+def _without_room(full: int) -> None:
+    """In the process itself."""
+    takes = SparseTable.accumulate
+
+    def accumulate(table: SparseTable, batch: int, part: tuple[int, int], *gradients: Any) -> bool:
+        if part[0] == full:
+            raise StoreError("cold file: No space left on device")
+        return takes(table, batch, part, *gradients)
+
+    SparseTable.accumulate = accumulate  # type: ignore[method-assign]
 
 
 def names_of(replicas: Sequence[int], servers: int) -> list[str]:
