@@ -1,5 +1,6 @@
 """Replicas in threads: each has its own connections."""
 
+import os
 import threading
 
 import pytest
@@ -218,10 +219,41 @@ def test_shared_sums_leave_no_files(tmp_path, monkeypatch):
     monkeypatch.setattr(segments.os, "access", lambda *_: False)
     groups = shared_groups()
     assert not list(tmp_path.iterdir())
-    for _ in range(2):
-        in_threads(lambda replica: groups[replica].sum([torch.ones(3)]))
+    in_threads(lambda replica: groups[replica].sum([torch.ones(3)]))
     assert not list(tmp_path.iterdir())
     in_threads(lambda replica: groups[replica].close())
+
+
+def test_a_shared_sum_that_only_began_leaves_no_files_either(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(segments.os, "access", lambda *_: False)
+    groups = shared_groups()
+    groups[0].begin([torch.ones(3)], lambda: None)
+    found = {path.name.partition(".")[2] for path in tmp_path.iterdir()}
+    assert found == {"1", "2"}, "one name for each of the others"
+    segments.remove_segments_of(os.getpid())
+    assert not list(tmp_path.iterdir())
+    for group in groups:
+        group.close()
+
+
+def test_where_memory_cannot_have_several_names_a_file_is_shared(tmp_path, monkeypatch):
+    link, refused = os.link, []
+
+    def refuse_once(path, name):
+        if refused:
+            return link(path, name)
+        refused.append(path)
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(segments.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(os, "link", refuse_once)
+    groups = shared_groups()
+    groups[0].begin([torch.ones(3)], lambda: None)
+    assert len(list(tmp_path.iterdir())) == REPLICAS - 1
+    assert not refused[0].exists()
+    for group in groups:
+        group.close()
 
 
 def test_without_memory_a_file_is_shared(tmp_path, monkeypatch):

@@ -7,14 +7,18 @@ replica 1   writes its gradients ──┴─────────┴── a
 
 Nobody hands sums on, so that each is there one notice after the last replica has come. Each reads
 what all have written: with very many of them a ring would move fewer bytes.
+
+The memory has a name for each reader, which removes it once it has opened it: whatever is killed
+after the first sum leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -36,7 +40,8 @@ _RECORD = struct.Struct(f"<q?{_LONGEST_PATH + 1}p")
 
 
 class _Notice(NamedTuple):
-    """A replica has written for a turn, or has ``nothing`` but zeros; ``path`` is where."""
+    """A replica has written for a turn, or has ``nothing`` but zeros; ``path`` is where, and there
+    until the reader has opened it."""
 
     turn: int
     nothing: bool
@@ -110,6 +115,7 @@ class SharedGroup(ReplicaGroup):
         self._replicas = replicas
         self._others: dict[int, _Other] = {}
         self._own: _Places | None = None
+        self._names: dict[int, Path] = {}  # of our own memory, by reader
         self._made: list[Path] = []
         self._turn = 0
         self._ready: Callable[[], None] | None = None
@@ -153,15 +159,15 @@ class SharedGroup(ReplicaGroup):
     ) -> Callable[[], None]:
         self._turn += 1
         if self._own is None:
-            self._own = _Places(_new_segment(_Places.size_bytes(tensors)), tensors)
+            segment, self._names = _new_segment(_Places.size_bytes(tensors), self._others)
+            self._own = _Places(segment, tensors)
         if not nothing:
             for place, tensor in zip(self._own[self._turn], tensors, strict=True):
                 place.copy_(tensor)
-        notice = _Notice(self._turn, nothing, str(self._own.segment.path)).pack()
         for replica, other in self._others.items():
             assert other.writer is not None
             try:
-                other.writer.send(notice)
+                other.writer.send(_Notice(self._turn, nothing, str(self._names[replica])).pack())
             except WireError:
                 raise self._lost(f"replica {replica} of it has ended") from None
         self._ready = ready
@@ -173,10 +179,8 @@ class SharedGroup(ReplicaGroup):
             other.reader.close()
             if other.writer is not None:
                 other.writer.close()
-        for path in self._made:
+        for path in (*self._made, *self._names.values()):
             path.unlink(missing_ok=True)
-        if self._own is not None:
-            self._own.segment.unlink()
 
     def _waits(self) -> bool:
         return self._ready is not None
@@ -201,8 +205,6 @@ class SharedGroup(ReplicaGroup):
         with torch.no_grad():
             for tensor, *own in zip(tensors, *parts, strict=True):
                 _add_up(own, tensor)
-        if self._turn == _TURNS and self._own is not None:
-            self._own.segment.unlink()  # all have opened it, who has come this far
 
     def _parts(self, like: Sequence[Tensor], nothing: bool) -> list[list[Tensor]]:
         """What the replicas have written for this turn, in their order."""
@@ -223,6 +225,7 @@ class SharedGroup(ReplicaGroup):
             segment = Segment.join(0, Path(notice.path), _Places.size_bytes(like))
         except WireError as error:
             raise self._lost(f"its replicas share no memory: {error}") from None
+        segment.unlink()
         return _Places(segment, like)
 
     def _lost(self, problem: str) -> WorkerLostError:
@@ -240,15 +243,31 @@ def _add_up(parts: Sequence[Tensor], tensor: Tensor) -> None:
             tensor += part
 
 
-def _new_segment(size_bytes: int) -> Segment:
+def _new_segment(size_bytes: int, readers: Iterable[int]) -> tuple[Segment, dict[int, Path]]:
     """In memory, or else in a file that is mapped: containers often have little of the first."""
     *first, last = segment_folders()
-    if len(str(new_path(last))) > _LONGEST_PATH:
+    if len(os.fsencode(_name(new_path(last), MAX_REPLICAS))) > _LONGEST_PATH:
         raise InputError("TMPDIR", f"{last} is too long a path for files that processes share")
     for folder in first:
         with suppress(OSError):
-            return Segment.create(0, size_bytes, folder)
-    return Segment.create(0, size_bytes, last)
+            return _named(Segment.create(0, size_bytes, folder), readers)
+    return _named(Segment.create(0, size_bytes, last), readers)
+
+
+def _named(segment: Segment, readers: Iterable[int]) -> tuple[Segment, dict[int, Path]]:
+    """It goes by one name for each reader, and no other. Raises OSError where files cannot have
+    several names."""
+    names = {reader: _name(segment.path, reader) for reader in readers}
+    try:
+        for name in names.values():
+            os.link(segment.path, name)
+    except OSError:
+        for name in names.values():
+            name.unlink(missing_ok=True)
+        raise
+    finally:
+        segment.unlink()
+    return segment, names
 
 
 def _room(tensor: Tensor) -> int:
@@ -257,3 +276,7 @@ def _room(tensor: Tensor) -> int:
 
 def _pipe(base: Path, writer: int, reader: int) -> Path:
     return base.with_name(f"{base.name}.{writer}-{reader}")
+
+
+def _name(segment: Path, reader: int) -> Path:
+    return segment.with_name(f"{segment.name}.{reader}")
