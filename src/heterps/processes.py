@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -191,8 +191,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(argv)
-    # This file may be known under two names, and the module asks for the one it imports.
-    importlib.import_module("heterps.processes").keep_secret(_read(options.secret))
+    keep_secret(_read(options.secret))
     _end_with_parent(options.parent)
     sys.argv = [options.module, *options.arguments]
     runpy.run_module(options.module, run_name="__main__", alter_sys=True)
@@ -210,6 +209,16 @@ def keep_secret(secret: bytes) -> None:
     """For whoever starts processes in another way."""
     global _secret
     _secret = secret
+
+
+_at_end: list[Callable[[], object]] = []
+
+
+def at_end(do: Callable[[], object]) -> None:
+    """Has it done before this process ends because it was told to, or because its parent has gone:
+    what it owns beside memory, where nobody is left to clear up after it. It runs in a handler of
+    signals, between any two steps of the main thread: it must wait for no lock."""
+    _at_end.append(do)
 
 
 def _read(count: int) -> bytes:
@@ -233,8 +242,12 @@ def _end_with_parent(parent: int | None) -> None:
 
 def _end_group(*_: object) -> None:
     """For modules that do not handle SIGTERM themselves: what they have started ends with them."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.killpg(0, signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes once more when the parent has gone
+    try:
+        _do_last_things()
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.killpg(0, signal.SIGTERM)
 
 
 def _watch_input() -> None:
@@ -243,8 +256,17 @@ def _watch_input() -> None:
     os.killpg(0, signal.SIGTERM)
     # Whatever holds it up, nobody is left to wait for it.
     time.sleep(_LAST_PATIENCE_S)
-    os.killpg(0, signal.SIGKILL)
+    try:
+        _do_last_things()
+    finally:
+        os.killpg(0, signal.SIGKILL)
+
+
+def _do_last_things() -> None:
+    for do in _at_end:
+        do()
 
 
 if __name__ == "__main__":
-    main()
+    # This file is known under two names now, and the module asks for the one it imports.
+    importlib.import_module("heterps.processes").main()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from heterps.testing.leftovers import (
     sockets_below,
 )
 from heterps.testing.runs import make_data, run, small_job, stages
+from heterps.wire.segments import PREFIX, segment_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PATIENCE_S = 240.0
@@ -162,7 +164,16 @@ def test_ctrl_c_ends_all_processes_and_says_so(started, aside, moment):
 
 def test_workers_end_when_the_coordinator_is_killed(started):
     pids = started.until("progress")
-    assert len(pids) >= 5, "three workers and two servers"
+    workers = [pid for pid in pids if b"heterps.runtime.worker" in command(pid)]
+    assert len(workers) == 3
+    assert len(pids) >= 5, "and two servers"
+    for pid in workers:
+        (segment_folder() / f"{PREFIX}{pid}-0").touch()  # its peer has yet to open it
     started.process.kill()
     started.ended()
     assert await_no_processes(started.path) == []
+    assert segments_of(pids) == []
+
+
+def command(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from heterps.data.prefetch import Prefetch
 from heterps.data.reader import LaneReader
 from heterps.errors import HeterPSError, InputError
 from heterps.job.spec import Job
-from heterps.processes import handed_secret
+from heterps.processes import at_end, handed_secret
 from heterps.ps.client import Client
 from heterps.runtime.building import build_replica, join_replicas, make_group
 from heterps.runtime.channel import Mesh
@@ -37,6 +39,7 @@ from heterps.runtime.layout import Layout
 from heterps.runtime.orders import Orders, Segment
 from heterps.runtime.replica import Replica
 from heterps.storage.patience import waits_for_servers
+from heterps.wire.segments import remove_segments_of, segment_folders
 
 _REPORT_EVERY_S = 0.25
 _TURN_S = 1e-4  # after so long a thread lets others go on; Python's own 5 ms are a fifth of a batch
@@ -260,6 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a worker until the coordinator ends it."""
     options = _parser().parse_args(argv)
     sys.setswitchinterval(_TURN_S)
+    at_end(partial(remove_segments_of, os.getpid(), segment_folders()))
     key = handed_secret()
     wake = Wake()
     # Nobody is to blame for a store of files that is away: a worker asks again for minutes.

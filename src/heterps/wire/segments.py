@@ -13,6 +13,7 @@ import secrets
 import stat
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,10 @@ def new_path(folder: Path | None = None) -> Path:
     return (folder or segment_folder()) / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
 
 
-def remove_segments_of(pid: int) -> None:
-    """What a process that was killed had made and its peer not yet opened."""
-    for folder in segment_folders():
+def remove_segments_of(pid: int, folders: Sequence[Path] | None = None) -> None:
+    """What a process that was killed had made and its peer not yet opened. Without ``folders`` it
+    looks for them, which may take a lock."""
+    for folder in segment_folders() if folders is None else folders:
         for path in folder.glob(f"{PREFIX}{pid}-*"):
             path.unlink(missing_ok=True)
 
