@@ -279,6 +279,44 @@ def test_where_sums_run_beside_the_work_the_next_batch_goes_on_until_one_arrives
         program.sum_arrived()
 
 
+def pairs(stages, **options):
+    """Of batches of two micro-batches, all of whose inputs are there."""
+    options = {"end_batch": 2, "credit": 9, "staleness": 1, **options}
+    routing = Routing(1, (1,) * stages)
+    program = ReplicaProgram(routing, 0, 0, lambda b: range(2 * b, 2 * b + 2), **options)
+    for micro_batch in range(4):
+        program.input_arrived(micro_batch)
+    return program
+
+
+def staleness_of(program, arrived):
+    """By micro-batch that goes forward; ``arrived`` is called before the second of batch 1."""
+    found = []
+    while (task := program.take()) is not None:
+        if task.do is Do.FORWARD:
+            found.append(program.staleness_taken)
+        if task == (Do.FORWARD, 2):
+            arrived()
+    return found
+
+
+def test_a_batch_is_as_stale_as_the_weights_that_it_began_with():
+    program = pairs(2)
+
+    def go_back():
+        program.gradient_arrived(0)
+        program.gradient_arrived(1)
+
+    assert staleness_of(program, go_back) == [0, 0, 1, 1]
+    assert program.committed == 0
+
+
+def test_a_micro_batch_of_the_last_stage_is_as_stale_as_the_weights_are():
+    program = pairs(1, beside=True)
+    assert staleness_of(program, program.sum_arrived) == [0, 0, 1, 0]
+    assert program.committed == 0
+
+
 def test_the_last_stage_adds_to_the_gradients_of_one_batch_only():
     program = ReplicaProgram(
         Routing(1, (1,)), 0, 0, lambda b: range(b, b + 1), end_batch=4, staleness=3, beside=True

@@ -119,6 +119,7 @@ class ReplicaProgram:
         self._next: tuple[int, int] | None = None
         self._look_ahead()
         self.committed = first_batch - 1
+        self._seen = self.committed  # in the weights of the batch that went forward last
         self._beside = beside
         self._summing = self._summed = first_batch - 1  # the last batches that were, and are there
 
@@ -150,9 +151,10 @@ class ReplicaProgram:
         return self.committed == self._end - 1
 
     @property
-    def staleness_now(self) -> int:
-        """How many batches before the one that goes forward have yet to be committed."""
-        return 0 if self._next is None else self._next[0] - 1 - self.committed
+    def staleness_taken(self) -> int:
+        """How many batches before that of the last micro-batch that went forward were yet to be
+        committed in the weights it goes by."""
+        return self._batch - 1 - self._seen
 
     @property
     def waits_for_sum(self) -> bool:
@@ -188,6 +190,8 @@ class ReplicaProgram:
             return Task(Do.COMMIT, self.committed)
         if self._may_go_forward():
             assert self._next is not None
+            if self._last or self._next[0] != self._batch:  # others keep those a batch began with
+                self._seen = self.committed
             self._batch, self._at = self._next
             self._inputs.discard(self._at)
             self._in_flight.append(self._at)

@@ -179,11 +179,10 @@ class Replica:
             serve(0.0)
             segment = orders.segment()
             program.extend(segment.end)
-            stale = program.staleness_now
             task = program.take()
             if task is not None:
                 if training and task.do is Do.FORWARD:
-                    self.meter.note_staleness(stale)
+                    self.meter.note_staleness(program.staleness_taken)
                 do(task)
                 orders.progressed()
                 if feed and self._far_rows and task.do is Do.BACKWARD:
