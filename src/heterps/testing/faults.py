@@ -110,7 +110,7 @@ def _without_room(full: int) -> None:
             raise StoreError("cold file: No space left on device")
         return takes(table, batch, part, *gradients)
 
-    SparseTable.accumulate = accumulate  # type: ignore[method-assign]
+    SparseTable.accumulate = accumulate  # type: ignore[assignment, method-assign]
 
 
 def names_of(replicas: Sequence[int], servers: int) -> list[str]:
