@@ -40,14 +40,14 @@ def seeded(key: int) -> Iterator[None]:
     """
     # Asking whether there is a GPU would take memory of one in every process that uses none.
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    on_gpu = torch.cuda.get_rng_state() if in_use else None
+    on_gpu = torch.cuda.get_rng_state_all() if in_use else None
     on_cpu = torch.get_rng_state()
     torch.default_generator.manual_seed(key)
     if on_gpu is not None:
-        torch.cuda.manual_seed(key)
+        torch.cuda.manual_seed_all(key)  # whichever of them this process computes on
     try:
         yield
     finally:
         torch.set_rng_state(on_cpu)
         if on_gpu is not None:
-            torch.cuda.set_rng_state(on_gpu)
+            torch.cuda.set_rng_state_all(on_gpu)

@@ -25,6 +25,7 @@ from heterps.runtime.channel import Mesh
 from heterps.runtime.channel.wake import Wake
 from heterps.runtime.collective import Alone, ChannelGroup, GlooGroup, ReplicaGroup
 from heterps.runtime.dense_update import DenseUpdate, ServerUpdate, SummedUpdate
+from heterps.runtime.devices import own_device
 from heterps.runtime.emulation import Emulation, exchanged_bytes
 from heterps.runtime.inputs import Inputs
 from heterps.runtime.layout import Layout
@@ -118,7 +119,9 @@ def build_replica(
     client: Client,
     group: ReplicaGroup,
     wake: Wake,
+    turn: int = 0,
 ) -> Replica:
+    """``turn`` is the worker's among those of its host with such a device."""
     whole = build_model(job)
     if job.dense_sync == "server":  # whose tensors begin with what the first worker gives them
         found = read_warm_start(job, whole.state_dict(), whole.tables)
@@ -126,8 +129,9 @@ def build_replica(
             whole.load_state_dict(found.weights)
     own = layout.stages[place[0]]
     unit = next(entry for entry in job.cluster.types if entry.name == own.type)
-    chain = whole.slice(own.first, own.last).to(unit.device)
-    like = torch.empty(0, dtype=DTYPES[job.dtype], device=unit.device)
+    device = own_device(unit.device, turn)
+    chain = whole.slice(own.first, own.last).to(device)
+    like = torch.empty(0, dtype=DTYPES[job.dtype], device=device)
     task = task_of(whole)
     update = _update(job, layout, chain, client, group, own.units)
     stage = Stage(

@@ -22,6 +22,7 @@ from heterps.runtime.building import table_spec
 from heterps.runtime.channel.wake import Wake
 from heterps.runtime.code import read_code
 from heterps.runtime.control import Desk, Message
+from heterps.runtime.devices import turns
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.layout import Layout
 from heterps.runtime.prepare import Setup
@@ -266,10 +267,11 @@ class Coordinator:
         job.pop("plan", None)
         job.pop("profile", None)
         common = {"job": job, "layout": self._layout.as_fields(), "code": read_code(job)}
+        turn_of = self._turns()
         for worker, (stage, _) in enumerate(self._layout.workers):
             threads = self._setup.type_of(stage).threads
             own = {"threads": threads, "servers": self._servers.addresses_for(self.names[worker])}
-            own["together"] = self._sum_in_memory(stage)
+            own |= {"together": self._sum_in_memory(stage), "turn": turn_of[worker]}
             self._tell(worker, "prepare", {**common, **own})
         ready = self.gather("ready", _START_S)
         meetings = [""] * len(self._layout.stages)
@@ -283,6 +285,12 @@ class Coordinator:
             ]
             self._tell(worker, "connect", {"addresses": addresses, "meetings": meetings})
         self.gather("connected", _START_S)
+
+    def _turns(self) -> list[int]:
+        """Of the workers at the devices of their hosts."""
+        devices = [self._setup.type_of(stage).device for stage, _ in self._layout.workers]
+        hosts = [self._sites.of[name].host for name in self.names]
+        return turns(list(zip(hosts, devices, strict=True)))
 
     def _sum_in_memory(self, stage: int) -> bool:
         """Whether the replicas of a stage are on one host, and have their gradients in memory."""

@@ -94,6 +94,7 @@ class Worker:
         self._job = Job.parse(with_code(fields["job"], fields["code"], options.run))
         self._layout = Layout.from_fields(fields["layout"])
         self._place = self._layout.workers[options.number]
+        self._turn = int(fields["turn"])
         compute_with(int(fields["threads"]))
         encrypt, wire = self._job.security.encrypt, self._job.wire.activations
         identity = (self._key, options.generation)
@@ -133,7 +134,14 @@ class Worker:
         self._closing.append(self._group.close)
         self._mesh.also_wake_by(self._group.sources)
         self._replica = build_replica(
-            self._job, self._layout, self._place, self._mesh, self._client, self._group, self._wake
+            self._job,
+            self._layout,
+            self._place,
+            self._mesh,
+            self._client,
+            self._group,
+            self._wake,
+            self._turn,
         )
         self._line.send("connected")
 
