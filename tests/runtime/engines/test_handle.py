@@ -119,6 +119,14 @@ def test_another_version_on_the_node_would_be_wrong_again(follow):
     assert raised.value.kind == "wrong"
 
 
+def test_an_actor_that_is_late_did_not_start_and_is_started_again(follow):
+    handle = follow(MadeUpRay(invited=GetTimeoutError("Get timed out")))
+    with pytest.raises(ProcessError, match=r"did not start in 120 s") as raised:
+        handle.poll()
+    assert raised.value.kind == "stuck"
+    assert handle.stop() == -9
+
+
 def test_an_actor_that_fails_otherwise_tells_why_and_is_started_again(follow):
     late = TimeoutError("the run's key was not handed over in time")
     handle = follow(MadeUpRay(invited=RayTaskError(late)))

@@ -46,7 +46,7 @@ class RayHandle(Handle):
         self._known_bytes = 0
         self._seen = Seen(None, False, False, b"")
         self._seen_at = clock()
-        self._wrong: ProcessError | None = None
+        self._unstarted: ProcessError | None = None
         self._started = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=spec.name, daemon=True)
@@ -63,9 +63,9 @@ class RayHandle(Handle):
         return found
 
     def poll(self) -> int | None:
-        """Raises ProcessError for one that was not started, and would not be the next time."""
-        if self._wrong is not None:
-            raise self._wrong
+        """Raises ProcessError for one that was not started."""
+        if self._unstarted is not None:
+            raise self._unstarted
         return self._seen.code
 
     def stopped(self) -> bool:
@@ -110,18 +110,25 @@ class RayHandle(Handle):
     def _follow(self) -> None:
         """From the start of the actor to the end of the process."""
         try:
-            self._start()
+            self._start_in_time()
             self._started.set()
             began = time.monotonic()
             while self._seen.code is None:
                 wait_s = _LOOK_SHARE * (time.monotonic() - began)
                 self._look(min(max(wait_s, _LEAST_LOOK_S), _MOST_LOOK_S))
         except ProcessError as error:
-            self._wrong = error if error.kind == "wrong" else None
-            self._end(1, f"{error.problem}\n".encode())
+            self._unstarted = error
+            self._end(1 if error.kind == "wrong" else _GONE, f"{error.problem}\n".encode())
         except self._ray.exceptions.RayError as error:
             self._end(_GONE, f"{_short(error)}\n".encode())
         self._ended.set()
+
+    def _start_in_time(self) -> None:
+        try:
+            self._start()
+        except self._ray.exceptions.GetTimeoutError:
+            problem = f"did not start in {_START_S:g} s: Ray has no actor for it, or a slow one"
+            raise ProcessError(self.spec.name, problem, "stuck") from None
 
     def _start(self) -> None:
         spec = self.spec
