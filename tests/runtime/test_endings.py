@@ -78,6 +78,21 @@ def test_after_success_nothing_is_left(data, tmp_path, aside):
     assert kinds(tmp_path / "run")[-1] == "ended"
 
 
+class Impatient(LocalEngine):
+    """Somebody presses Ctrl-C while it closes."""
+
+    def close(self, grace_s=0.0):
+        super().close(0.0)
+        raise KeyboardInterrupt
+
+
+def test_a_ctrl_c_while_the_processes_are_ended_leaves_nothing_either(data, tmp_path, aside):
+    job = small_job(data, "two_emb", (2, 1), workload__epochs=0.3, servers__count=2)
+    with pytest.raises(KeyboardInterrupt):
+        run(job, tmp_path / "run", Impatient)
+    assert nothing_is_left(tmp_path / "run", aside)
+
+
 def failing_job(data, folder):
     (folder / "my.py").write_text(FAILING)
     plan = stages(4, (1, 2), (1, 2, 1))

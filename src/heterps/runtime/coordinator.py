@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -101,17 +101,17 @@ class Coordinator:
         self.close(failed=kind is not None)
 
     def close(self, *, failed: bool = False) -> None:
-        """Ends all processes: in order after success, quickly after a failure."""
-        try:
-            if not failed:
-                self.tell_all("stop")
-                self._await_ends()
-        except HeterPSError:
-            pass  # the work is done; who is still there is ended now
-        finally:
-            self._engine.close(grace_s=2.0 if failed else 10.0)
-            clear_registrations(self._folder.path)
-            self._closing.close()
+        """Ends all processes: in order after success, quickly after a failure. A Ctrl-C may come at
+        any point: it leaves out no step but the one that is under way."""
+        with ExitStack() as steps:
+            steps.callback(self._closing.close)
+            steps.callback(clear_registrations, self._folder.path)
+            steps.callback(self._engine.close, grace_s=2.0 if failed else 10.0)
+            # The work is done; who is still there is ended then.
+            with suppress(HeterPSError):
+                if not failed:
+                    self.tell_all("stop")
+                    self._await_ends()
 
     def tell_all(self, kind: str, fields: Mapping[str, Any] | None = None) -> None:
         for worker in range(len(self._watch.workers)):
