@@ -2,6 +2,7 @@
 
 import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -123,6 +124,29 @@ def test_a_sum_that_was_begun_is_there_when_all_have_begun_it(kind):
     assert all(torch.equal(tensor, torch.full((3,), 3.0)) for tensor in tensors)
     for group in groups:
         group.close()
+
+
+class Slow:
+    """Sums that are there when a test says so."""
+
+    def __init__(self):
+        self.futures = []
+
+    def allreduce(self, tensors):
+        future = torch.futures.Future()
+        self.futures.append(future)
+        return SimpleNamespace(get_future=lambda: future)
+
+
+def test_a_sum_of_several_types_is_there_when_the_last_of_them_is():
+    group, ready = gloo_groups()[0], threading.Event()
+    group._group = Slow()
+    group.begin(make_tensors(0, 0), ready.set)
+    first, last = group._group.futures
+    last.set_result(None)
+    assert not ready.is_set()
+    first.set_result(None)
+    assert ready.is_set()
 
 
 @pytest.mark.parametrize("kind", ["channel", "shared"])

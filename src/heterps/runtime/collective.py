@@ -7,6 +7,7 @@ sum. Replicas of one host share memory for it (``SharedGroup``).
 
 from __future__ import annotations
 
+import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -94,10 +95,7 @@ class GlooGroup(ReplicaGroup):
             flat = torch.cat([tensor.reshape(-1) for tensor in own]).cpu()
             with self._naming():
                 parts.append((own, flat, self._group.allreduce([flat])))
-        if parts:
-            parts[-1][2].get_future().add_done_callback(lambda _: ready())
-        else:
-            ready()
+        _tell_when_done([work for _, _, work in parts], ready)
 
         def finish() -> None:
             for own, flat, work in parts:
@@ -185,6 +183,20 @@ class ChannelGroup(ReplicaGroup):
                 assert message.micro_batch == self._turn
                 found[message.replica] = message.tensors["sum"]
         return found
+
+
+def _tell_when_done(works: Sequence[Any], ready: Callable[[], None]) -> None:
+    """They may end in any order, and in any thread of torch's."""
+    done = itertools.count(1)
+
+    def one_more(_: object) -> None:
+        if next(done) == len(works):
+            ready()
+
+    for work in works:
+        work.get_future().add_done_callback(one_more)
+    if not works:
+        ready()
 
 
 def _spread(flat: Tensor, tensors: Sequence[Tensor]) -> None:
