@@ -42,6 +42,14 @@ def test_a_problem_a_job_and_their_files_give_the_same_plan():
     assert len({heterps.plan(source, method="exact").cost for source in sources}) == 1
 
 
+def test_the_job_of_the_first_example_is_planned_on_both_types_with_replicas_and_two_servers():
+    job = heterps.load_job(ROOT / "examples" / "clicks" / "job.yaml")
+    stages = heterps.plan(job.with_samples(400_000)).stages  # as many as `make train` makes
+    assert [stage.type for stage in stages] == ["front", "back"]
+    assert max(stage.units for stage in stages) == 2
+    assert job.servers.count == 2
+
+
 def test_the_plan_says_how_long_planning_took():
     assert heterps.plan(PROBLEM, method="exact").planning_s > 0
 
