@@ -1,3 +1,4 @@
+import socket
 import threading
 import time
 
@@ -247,6 +248,10 @@ def test_a_server_says_where_it_cannot_listen():
     try:
         with pytest.raises(ServerError, match="cannot listen on ipc:///nowhere/s"):
             server.bind("ipc:///nowhere/s")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(ServerError, match=rf":{port}: .* in use; choose another port, or"):
+                server.bind(f"tcp://127.0.0.1:{port}")
     finally:
         server.close()
 

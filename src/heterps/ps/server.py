@@ -27,7 +27,7 @@ from heterps.ps.scratch import Scratch
 from heterps.ps.service import Service, as_document
 from heterps.wire.frames import MAX_BUFFER_BYTES
 from heterps.wire.sessions import Parts, refusal
-from heterps.wire.sockets import Context, Gatekeeper, listening_socket, receive, send
+from heterps.wire.sockets import Context, Gatekeeper, bind_problem, listening_socket, receive, send
 
 _SWEEP_S = 1.0
 _LONGEST_S = 24 * 3600.0
@@ -72,7 +72,7 @@ class Server:
         try:
             self._socket.bind(address)
         except zmq.ZMQError as error:
-            raise ServerError(f"cannot listen on {address}: {error.strerror}") from None
+            raise ServerError(bind_problem(address, error)) from None
         bound = self._socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(bound, bytes)
         self.addresses.append(bound.decode().rstrip("\0"))

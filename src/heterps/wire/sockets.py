@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hmac
 import secrets
+from errno import EADDRINUSE
 from pathlib import Path
 
 import zmq
@@ -42,6 +43,12 @@ def listening_socket(context: Context, key: bytes, *, encrypt: bool) -> Socket:
     else:
         socket.plain_server = True
     return socket
+
+
+def bind_problem(address: str, error: zmq.ZMQError) -> str:
+    """Why there is nothing to listen on, and what to do where we know it."""
+    fix = "; choose another port, or * for any that is free" if error.errno == EADDRINUSE else ""
+    return f"cannot listen on {address}: {zmq.strerror(error.errno or 0)}{fix}"
 
 
 def calling_socket(context: Context, key: bytes, *, encrypt: bool) -> Socket:

@@ -1,6 +1,7 @@
 import os
 import secrets
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -258,6 +259,11 @@ def test_a_bad_address_is_an_error_that_names_it(tmp_path):
             mesh.listen(f"ipc://{tmp_path}/{'long' * 40}.sock")
         with pytest.raises(InputError, match="cannot listen on"):
             mesh.listen(f"ipc://{tmp_path}/no/such/folder.sock")
+        with (
+            socket.create_server(("127.0.0.1", 0)) as taken,
+            pytest.raises(InputError, match="in use; choose another port, or"),
+        ):
+            mesh.listen(f"tcp://127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(InputError, match="stage 3 replica 0"):
             mesh.connect({(3, 0): "tcp://127.0.0.1:1"})
 

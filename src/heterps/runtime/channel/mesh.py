@@ -17,7 +17,7 @@ from heterps.runtime.channel.identity import Identity
 from heterps.runtime.channel.listener import Listener
 from heterps.runtime.channel.peer import BACK, BYE, FORWARD, Arrived, Peer, Place
 from heterps.runtime.channel.wake import Source
-from heterps.wire.sockets import MAX_IPC_PATH, Context, Socket
+from heterps.wire.sockets import MAX_IPC_PATH, Context, Socket, bind_problem
 
 _WATCH_S = 0.1
 _LINGER_MS = 2000
@@ -80,7 +80,7 @@ class Mesh:
         try:
             return self._listener.bind(address)
         except zmq.ZMQError as error:
-            raise InputError("address", f"cannot listen on {address}: {error.strerror}") from None
+            raise InputError("address", bind_problem(address, error)) from None
 
     def connect(self, addresses: Mapping[tuple[int, int], str], *, timeout_s: float = 60.0) -> None:
         """Returns when all have answered; raises WorkerLostError for the first that does not."""
