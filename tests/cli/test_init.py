@@ -22,6 +22,14 @@ def test_what_was_written_can_be_trained_in_two_stages(folder):
     assert setup.metric == "auc"
 
 
+@pytest.mark.slow
+def test_what_was_written_is_trained_as_it_is(heterps, folder, tmp_path):
+    job, out = str(folder / "job.yaml"), str(tmp_path / "run")
+    answer = heterps("train", job, "--out", out, "--json").lines[-1]
+    assert answer["samples"] == 120_000
+    assert answer["metrics"]["auc"] > 0.6
+
+
 def test_the_folder_is_told_of_and_a_plan_can_be_made(heterps, folder):
     assert {entry.name for entry in folder.iterdir()} == {
         *("job.yaml", "model.py", "cluster.yaml", "profile.json", "data")
