@@ -2,7 +2,7 @@
 
 import pytest
 
-from heterps.runtime.failure import Failure, decide, patience_s
+from heterps.runtime.failure import Failure, decide, is_stuck, patience_s
 
 WORKER = "stage-0-replica-1"
 
@@ -51,6 +51,13 @@ def test_no_progress_is_borne_for_ten_batches_and_ten_seconds_at_least():
     assert patience_s(None) == 10.0
     assert patience_s(0.2) == 10.0
     assert patience_s(3.0) == 30.0
+
+
+def test_no_progress_is_stuck_once_all_have_been_idle_and_much_later_at_work():
+    assert not is_stuck(10.5, idle_s=10.5, within_s=10)
+    assert is_stuck(11.5, idle_s=11.5, within_s=10)
+    assert not is_stuck(299, idle_s=0.9, within_s=10)
+    assert is_stuck(301, idle_s=0.0, within_s=10)
 
 
 def test_a_later_snapshot_is_progress():

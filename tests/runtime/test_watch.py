@@ -94,3 +94,26 @@ def test_an_exit_is_seen_at_the_next_look(watch):
     watch.workers[0].code = -9
     with pytest.raises(ProcessError, match=r"replica-0.*SIGKILL"):
         watch.look()
+
+
+def wait(watch, now, seconds):
+    for _ in range(int(seconds * 2)):
+        now[0] += 0.5
+        watch.expect_progress(10.0)
+
+
+def test_a_process_at_work_is_slow_and_not_stuck_until_it_is_idle(watch, now):
+    watch.servers = [Told("server-0")]
+    watch.servers[0].waits = True
+    wait(watch, now, 40)
+    watch.servers[0].waits = False
+    wait(watch, now, 1)
+    with pytest.raises(ProcessError, match="makes no progress, nor does any other, for 42 s"):
+        wait(watch, now, 0.5)
+
+
+def test_one_that_is_at_work_for_minutes_turns_in_circles(watch, now):
+    watch.workers[0].waits = True
+    wait(watch, now, 300)
+    with pytest.raises(ProcessError, match="for 300 s"):
+        wait(watch, now, 0.5)

@@ -22,6 +22,8 @@ FROZEN_S = 4.0  # without a sign of life
 STARVED_S = 20.0  # the same of one that waits for a processor or the disk
 STUCK_S = 10.0  # without progress, at the least
 STUCK_BATCHES = 10  # and so many times the predicted time of a batch
+STUCK_IDLE_S = 1.0  # of it without anybody at work, and not just between two things
+STUCK_AT_WORK = 30  # times as long where somebody is at work all the while: it may turn in circles
 UNIT_LOST = 3  # failures of one worker in a row, after which its unit counts as lost
 
 
@@ -85,3 +87,11 @@ def _row(history: Sequence[Failure]) -> list[Failure]:
 def patience_s(predicted_batch_s: float | None) -> float:
     """How long no progress is no failure."""
     return max(STUCK_S, STUCK_BATCHES * (predicted_batch_s or 0.0))
+
+
+def is_stuck(silent_s: float, idle_s: float, within_s: float) -> bool:
+    """Whether no progress for ``silent_s`` is a failure. Where all have been idle for ``idle_s`` it
+    is after ``within_s``; those that are at work on something large have more time."""
+    if silent_s <= within_s + STUCK_IDLE_S:
+        return False
+    return idle_s > STUCK_IDLE_S or silent_s > STUCK_AT_WORK * within_s

@@ -4,7 +4,8 @@
  ended     its exit is seen at the next look
  frozen    a worker sends no beats, a server answers no pings, or the system says it is stopped;
            one that waits for a processor or the disk is given more time
- stuck     beats carry a count of what was done, and no worker's grows
+ stuck     beats carry a count of what was done, and no worker's grows; where a process is at
+           work all the while, more time is given
 ```
 """
 
@@ -20,7 +21,7 @@ from heterps.processes import ending
 from heterps.ps.calls import Joint
 from heterps.ps.client import Client
 from heterps.runtime.engines.base import Handle
-from heterps.runtime.failure import FROZEN_S, STARVED_S
+from heterps.runtime.failure import FROZEN_S, STARVED_S, is_stuck
 
 _PING_EVERY_S = 1.0
 _STARTING_S = 20.0  # while libraries load, beats may be late
@@ -49,6 +50,7 @@ class Watch:
         self._stopped: dict[str, float] = {}  # since when
         self._silence_s = _STARTING_S
         self._progressed = 0.0  # when any worker last got on
+        self._worked = 0.0  # when any process was last seen at work without that
         self._next_look = self._looked = 0.0
 
     def heard(self, worker: int, progress: int) -> None:
@@ -65,9 +67,12 @@ class Watch:
         self._progressed = self._clock()
 
     def expect_progress(self, within_s: float) -> None:
-        """Raises when no worker has got on for so long."""
-        silent = self._clock() - self._progressed
-        if silent > within_s:
+        """Raises when no worker has got on for so long, and nobody is at work either."""
+        now = self._clock()
+        silent = now - self._progressed
+        if silent > within_s and any(handle.wants_to_run() for handle in self._all()):
+            self._worked = now
+        if is_stuck(silent, now - self._worked, within_s):
             late = min(self.beats, key=lambda worker: self.beats[worker].progressed)
             problem = f"makes no progress, nor does any other, for {silent:.0f} s"
             raise ProcessError(self.workers[late].spec.name, problem, "stuck")
