@@ -139,6 +139,36 @@ def test_units_with_a_label_are_on_the_node_that_has_it_and_nowhere_else(head, w
     assert "the cluster lacks what the plan needs: c (a unit of 'xpu'" in three
 
 
+RAYLETS = """
+import sys
+from pathlib import Path
+from heterps.job.load import load_job
+from heterps.runtime.engines.ray.cluster import RayCluster
+from heterps.runtime.engines.ray.engine import RayEngine
+from heterps.testing.engines import spec, told
+
+folder = Path(sys.argv[1]).parent
+cluster = RayCluster(load_job(sys.argv[1]))
+with RayEngine(folder, cluster) as engine:
+    engine.place({"placed": "xpu"})
+    for name in ("placed", "one", "two", "three", "four"):
+        handle = engine.start(spec(name, "tell", folder / name))
+        print(told(handle, folder / name)["environment"]["RAY_RAYLET_PID"])
+cluster.close()
+"""
+
+
+@pytest.mark.usefixtures("person")
+def test_what_was_not_placed_is_on_the_node_of_the_run(head, write_job):
+    command = [sys.executable, "-c", RAYLETS, str(write_job(address=head))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    placed, *others = done.stdout.split()
+    assert len(others) == 4
+    assert set(others) - {placed} == {others[0]}
+    assert placed not in others
+
+
 @pytest.mark.usefixtures("person")
 def test_who_has_no_token_is_told_where_it_belongs(head, write_job, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))

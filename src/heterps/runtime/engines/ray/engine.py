@@ -21,8 +21,8 @@ _LEAVE_S = 3.0
 
 
 class RayEngine(Engine):
-    """One placement group holds the processes that were placed; others go where there is a CPU to
-    be had. What they keep on their nodes goes with them."""
+    """One placement group holds the processes that were placed; others are on this node. What they
+    keep on their nodes goes with them."""
 
     def __init__(self, folder: Path, cluster: RayCluster) -> None:
         super().__init__(folder)
@@ -100,21 +100,24 @@ class RayEngine(Engine):
             handle.end_actor()
 
     def _actor(self, spec: ProcessSpec) -> Any:
-        options: dict[str, Any] = {"num_cpus": 0}
-        site = self._sites.get(spec.name)
-        if site is not None:
-            from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+        from ray.util import scheduling_strategies as strategies
 
+        site = self._sites.get(spec.name)
+        if site is None:
+            here = self._ray.get_runtime_context().get_node_id()
+            place = strategies.NodeAffinitySchedulingStrategy(here, soft=False)
+            options: dict[str, Any] = {"num_cpus": 0}
+        else:
             own = dict(self._cluster.bundles[self._units[spec.name]].resources)
-            place = PlacementGroupSchedulingStrategy(
+            place = strategies.PlacementGroupSchedulingStrategy(
                 self._group, placement_group_bundle_index=list(self._units).index(spec.name)
             )
             cpus, gpus = own.pop("CPU", 0.0), own.pop("GPU", 0.0)
             options = {"num_cpus": cpus, "num_gpus": gpus, "resources": own}
-            options["scheduling_strategy"] = place
         host = site.host if site is not None else self.host
         # With one thread: beside several, Ray's own would wake up a hundred times a second.
-        made = self._ray.remote(Keeper).options(max_concurrency=1, max_restarts=0, **options)
+        options |= {"max_concurrency": 1, "max_restarts": 0, "scheduling_strategy": place}
+        made = self._ray.remote(Keeper).options(**options)
         return made.remote(spec.name, str(self._own_folder), host)
 
     def _reachable(self) -> dict[str, str]:
