@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -110,6 +111,30 @@ def test_a_folder_that_no_node_can_use_ends_the_run_at_once(job, tmp_path):
         run(job.model_copy(update={"ray": ray}), tmp_path / "run", None)
     events = read_events(tmp_path / "run" / "events.jsonl")
     assert [event["action"] for event in events if event["kind"] == "failure"] == ["give up"]
+
+
+@pytest.mark.parametrize("fails", ["init", "nodes"])
+def test_a_cluster_that_does_not_come_up_leaves_nothing(job, fails, monkeypatch, tmp_path):
+    def fail(*_, **__):
+        raise RuntimeError("no")
+
+    calls = []
+    ray = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda **_: None,
+        nodes=fail,
+        util=SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1"),
+        shutdown=lambda: calls.append("shutdown"),
+    )
+    setattr(ray, fails, fail)
+    monkeypatch.setattr("heterps.runtime.engines.ray.cluster.load_ray", lambda: ray)
+    made = tmp_path / "made"
+    made.mkdir()
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: str(made))
+    with pytest.raises((RuntimeError, ProcessError)):
+        RayCluster(job)
+    assert calls == ["shutdown"]
+    assert not made.exists()
 
 
 def test_a_plan_for_which_there_is_no_room_says_which_bundle_and_what_there_is(make, tmp_path):

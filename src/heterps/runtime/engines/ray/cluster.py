@@ -71,9 +71,6 @@ class RayCluster:
         self.ray = load_ray()
         self._opened = not self.ray.is_initialized()
         self._folder: Path | None = None
-        if self._opened:
-            self._connect(job)
-        self.host: str = self.ray.util.get_node_ip_address()
         self._nodes: list[Node] = []
         self._silent: list[str] = []
         # What this run has of each node; None while that changes, and nobody can tell what others
@@ -81,8 +78,15 @@ class RayCluster:
         self.own: Mapping[str, Resources] | None = None
         self._of_others: dict[str, Resources] = {}
         self._closing = threading.Event()
-        self.look()
         self._watcher = threading.Thread(target=self._watch, name="nodes", daemon=True)
+        try:
+            if self._opened:
+                self._connect(job)
+            self.host: str = self.ray.util.get_node_ip_address()
+            self.look()
+        except BaseException:  # a Ctrl-C too
+            self._leave()
+            raise
         self._watcher.start()
 
     @property
@@ -123,6 +127,9 @@ class RayCluster:
     def close(self) -> None:
         self._closing.set()
         self._watcher.join()
+        self._leave()
+
+    def _leave(self) -> None:
         if self._opened:
             self.ray.shutdown()
         if self._folder is not None:
