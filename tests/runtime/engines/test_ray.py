@@ -83,14 +83,21 @@ def pid_of(process, node):
     raise AssertionError(f"no {process}")
 
 
+def actor_of(process, node):
+    """The pid of its keeper's."""
+    status = Path(f"/proc/{pid_of(process, node)}/stat").read_text()
+    return int(status.rpartition(")")[2].split()[1])
+
+
 @pytest.mark.usefixtures("cluster")
-def test_a_worker_that_is_killed_alone_changes_nothing(node, tmp_path):
+@pytest.mark.parametrize("pid", [pid_of, actor_of])
+def test_a_worker_that_is_killed_alone_or_with_its_actor_changes_nothing(pid, node, tmp_path):
     job = small_job(tmp_path, "two_emb", (2, 1), **SETTINGS, ray__folder=str(node), **LONGER)
     victims = ["stage-0-replica-1"]
 
     def kill(status):
         if victims and status.step >= 20:
-            os.kill(pid_of(victims.pop(), node), signal.SIGKILL)
+            os.kill(pid(victims.pop(), node), signal.SIGKILL)
 
     setup = prepare(job)
     with RunFolder.create(tmp_path / "ray", setup.job, setup.plan_document()) as folder:
