@@ -105,12 +105,14 @@ def _without_room(full: int) -> None:
     """In the process itself."""
     takes = SparseTable.accumulate
 
-    def accumulate(table: SparseTable, batch: int, part: tuple[int, int], *gradients: Any) -> bool:
+    def accumulate(
+        self: SparseTable, batch: int, part: tuple[int, int], ids: Any, grads: Any
+    ) -> bool:
         if part[0] == full:
             raise StoreError("cold file: No space left on device")
-        return takes(table, batch, part, *gradients)
+        return takes(self, batch, part, ids, grads)
 
-    SparseTable.accumulate = accumulate  # type: ignore[assignment, method-assign]
+    SparseTable.accumulate = accumulate  # type: ignore[method-assign]
 
 
 def names_of(replicas: Sequence[int], servers: int) -> list[str]:
