@@ -98,11 +98,22 @@ def train_command(disk, name):
     return ["-m", "heterps", *command]
 
 
+def submission():
+    """The line of the document."""
+    lines = (Path(__file__).parents[2] / "docs" / "ray.md").read_text().splitlines()
+    return next(line for line in lines if line.startswith("ray job submit"))
+
+
 def run_python(machines, *arguments):
+    return run_here(machines, sys.executable, *arguments)
+
+
+def run_here(machines, *command):
     """On the first machine."""
     environment = {**machines.environment, "HOME": str(machines[0].disk)}
+    environment["RAY_API_SERVER_ADDRESS"] = machines.dashboard
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return machines[0].start(sys.executable, *arguments, environment=environment, **pipes)
+    return machines[0].start(*command, environment=environment, **pipes)
 
 
 def said_by(process):
@@ -166,12 +177,12 @@ def test_what_lies_between_machines_is_measured(machines, tmp_path):
 
 
 def test_an_encrypted_run_over_three_machines_is_the_run_on_one(machines, tmp_path):
-    """Submitted as a job of Ray's."""
-    job = make_job(tmp_path, security__encrypt=True)
+    """Submitted as a job of Ray's, by the command that the documentation shows."""
+    job, disk = make_job(tmp_path, security__encrypt=True), machines[0].disk
     write_job(machines, job, "encrypted", tmp_path)
-    ray = ["-m", "ray.scripts.scripts", "job", "submit", "--address", machines.dashboard, "--"]
-    command = [sys.executable, *train_command(machines[0].disk, "encrypted")]
-    process = run_python(machines, *ray, *command)
+    command = submission().replace("/data/runs/first", f"{disk}/encrypted")
+    prepared = f"cd {disk} && mkdir submitted && mv encrypted.yaml submitted/job.yaml"
+    process = run_here(machines, "sh", "-c", f"{prepared} && cd submitted && {command}")
     found, events = ended(machines, process, "encrypted", tmp_path / "run")
     assert events == []
     assert found.distance(run(job, tmp_path / "local")[1]) <= 1e-5

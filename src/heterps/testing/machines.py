@@ -236,6 +236,7 @@ class RayMachines(Machines):
         self._resources = resources
         self.dashboard = f"http://{self.all[0].address}:{_DASHBOARD}"
         self.environment = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(disk / "token"),
             "RAY_USAGE_STATS_ENABLED": "0",
