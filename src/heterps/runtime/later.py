@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from heterps.runtime.products import input_gradient, outputs, weight_gradient
 from heterps.runtime.threads import Threads
 
 _CHANGED = (
@@ -88,7 +89,7 @@ class LaterGradients:
                 if due.versions != _versions(due.inputs, due.gradient):
                     raise RuntimeError(_CHANGED)
                 with self.threads.product(len(due.inputs), due.weight):
-                    made = due.gradient.t().mm(due.inputs)
+                    made = weight_gradient(due.gradient, due.inputs)
                 self._add(due.weight, made)
                 if due.bias is not None:
                     self._add(due.bias, due.gradient.sum(0))
@@ -157,7 +158,7 @@ class _Linear(torch.autograd.Function):
         ctx.save_for_backward(inputs, weight)
         ctx.weight, ctx.bias, ctx.later = weight, bias, later
         with later.threads.product(_samples(inputs), weight):
-            made = linear(inputs, weight, bias)
+            made = outputs(inputs, weight, bias)
         # Of more than two dimensions it is a view, which the next layer may not change in place.
         return torch.ops.aten._unsafe_view(made, made.shape) if made._is_view() else made
 
@@ -165,11 +166,12 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
         with ctx.later.threads.product(_samples(inputs), weight):
-            onward = gradient.matmul(weight) if ctx.needs_input_grad[0] else None
+            onward = input_gradient(gradient, weight) if ctx.needs_input_grad[0] else None
         flat, rows = _flat(gradient), _flat(inputs)
         if ctx.later.take(ctx.weight, ctx.bias, rows.detach(), flat):
             return onward, None, None, None
-        return onward, flat.t().mm(rows), None if ctx.bias is None else flat.sum(0), None
+        bias = None if ctx.bias is None else flat.sum(0)
+        return onward, weight_gradient(flat, rows), bias, None
 
 
 def _flat(tensor: Tensor) -> Tensor:
