@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,9 +77,10 @@ def test_every_replica_does_what_a_real_worker_does(shape, seed):
             real.gradient_arrived(at)
 
 
-@given(shapes())
-def test_routing_and_credit_are_those_of_a_run(shape):
-    routing = Routing(shape.lanes, shape.replicas)
+@given(shapes(), st.booleans())
+def test_routing_and_credit_are_those_of_a_run(shape, far):
+    shape = replace(shape, far=far)
+    routing = Routing(shape.lanes, shape.replicas, far)
     for stage in range(len(shape.replicas)):
         assert shape.credit(stage) == routing.credit(stage)
         assert [shape.replica(stage, j) for j in range(40)] == [

@@ -64,8 +64,9 @@ def test_credit_bounds_what_is_under_way_on_a_long_way():
 
 
 def test_the_way_between_two_hosts_is_gone_once_each_way():
+    # And as many micro-batches again are under way.
     stages = [stage(1, 1, 1, way_s=10.0), stage(1, 1, 1, way_s=6.0)]
-    assert period(stages, staleness=50, batches=300) == pytest.approx(24 / 4)
+    assert period(stages, staleness=50, batches=300) == pytest.approx(24 / 8)
 
 
 def test_rows_are_waited_for_on_their_way_from_the_commit_of_the_batch_before():

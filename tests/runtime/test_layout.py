@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import msgpack
 import pytest
 
@@ -16,7 +18,7 @@ def make(samples=100, validation=None, batches=20):
 
 @pytest.mark.parametrize("validation", [None, LanePlan(7, 16, 4, 3)])
 def test_it_survives_a_message(validation):
-    layout = make(validation=validation)
+    layout = replace(make(validation=validation), far=True)
     fields = msgpack.unpackb(msgpack.packb(layout.as_fields()))
     assert Layout.from_fields(fields) == layout
 
@@ -25,6 +27,12 @@ def test_workers_are_numbered_by_stage_and_replica():
     assert make().workers == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
     assert make().routing.replicas == (3, 2)
     assert make().routing.lanes == 16
+
+
+def test_between_hosts_twice_as_much_may_be_under_way():
+    near = make().routing.credit(0)
+    assert near == 4
+    assert replace(make(), far=True).routing.credit(0) == 2 * near
 
 
 def test_every_table_gets_a_part_for_each_of_its_layers_and_each_micro_batch():

@@ -17,13 +17,15 @@ CAUSES = (INPUT, ROWS, CREDIT, STALENESS, GRADIENTS, COMMITTING)
 
 @dataclass(frozen=True)
 class Shape:
-    """A pipeline without its times: ``lanes`` and ``replicas`` say who works on what."""
+    """A pipeline without its times: ``lanes`` and ``replicas`` say who works on what; ``far``: on
+    different hosts."""
 
     lanes: int
     replicas: tuple[int, ...]
     micro_batches: int
     staleness: int
     batches: int
+    far: bool = False
 
     def lasting(self, batches: int) -> Shape:
         return replace(self, batches=batches)
@@ -34,7 +36,7 @@ class Shape:
     def credit(self, stage: int) -> int:
         """How many micro-batches a replica may have sent on without their gradients."""
         after = sum(self.replicas[stage:])
-        return 2 * -(-after // self.replicas[stage])
+        return (4 if self.far else 2) * -(-after // self.replicas[stage])
 
 
 class ReplicaQueue:

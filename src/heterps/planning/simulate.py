@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from heterps.errors import InputError
 from heterps.planning.conditions import Conditions
@@ -65,7 +66,8 @@ def simulate_stages(
     predicted: float | None = None,
 ) -> Simulation:
     """The same from the times of stages; ``predicted`` is what the result is set beside."""
-    run = PipelineRun(times, shape, conditions or Conditions())
+    far = shape.far or any(stage.way_s > 0 for stage in times)
+    run = PipelineRun(times, replace(shape, far=far), conditions or Conditions())
     run.to_the_end()
     return run.found(micro_batch_size, predicted)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -266,7 +266,8 @@ class Coordinator:
         job = self._setup.job.document()
         job.pop("plan", None)
         job.pop("profile", None)
-        common = {"job": job, "layout": self._layout.as_fields(), "code": read_code(job)}
+        layout = replace(self._layout, far=self._far())
+        common = {"job": job, "layout": layout.as_fields(), "code": read_code(job)}
         turn_of = self._turns()
         for worker, (stage, _) in enumerate(self._layout.workers):
             threads = self._setup.type_of(stage).threads
@@ -285,6 +286,15 @@ class Coordinator:
             ]
             self._tell(worker, "connect", {"addresses": addresses, "meetings": meetings})
         self.gather("connected", _START_S)
+
+    def _far(self) -> bool:
+        """Whether any two that exchange activations are on different hosts."""
+        return any(
+            not self._sites.near(worker_name(one), worker_name(other))
+            for one in self._layout.workers
+            for other in self._layout.workers
+            if other[0] == one[0] + 1
+        )
 
     def _turns(self) -> list[int]:
         """Of the workers at the devices of their hosts."""

@@ -27,7 +27,8 @@ class StageLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """``batches`` is how many the run has at the most; ``tables`` counts the layers on each."""
+    """``batches`` is how many the run has at the most; ``tables`` counts the layers on each;
+    ``far``: stages that follow each other are on different hosts."""
 
     stages: tuple[StageLayout, ...]
     train: LanePlan
@@ -35,10 +36,11 @@ class Layout:
     batches: int
     staleness: int
     tables: Mapping[str, int]
+    far: bool = False
 
     @property
     def routing(self) -> Routing:
-        return Routing(self.train.lanes, tuple(stage.units for stage in self.stages))
+        return Routing(self.train.lanes, tuple(stage.units for stage in self.stages), self.far)
 
     @property
     def workers(self) -> list[tuple[int, int]]:
@@ -72,6 +74,7 @@ class Layout:
             fields["batches"],
             fields["staleness"],
             dict(fields["tables"]),
+            fields["far"],
         )
 
 

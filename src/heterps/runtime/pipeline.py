@@ -18,10 +18,12 @@ from heterps.errors import InputError
 
 @dataclass(frozen=True)
 class Routing:
-    """``replicas`` of each stage, and the ``lanes`` of the run."""
+    """``replicas`` of each stage, and the ``lanes`` of the run; ``far``: some of those who exchange
+    activations are on different hosts."""
 
     lanes: int
     replicas: tuple[int, ...]
+    far: bool = False
 
     def __post_init__(self) -> None:
         if not self.replicas:
@@ -46,9 +48,10 @@ class Routing:
 
     def credit(self, stage: int) -> int:
         """How many micro-batches a replica may have sent on without their gradients, such that the
-        stages after it can all be at work: two for each replica there, shared by its own."""
+        stages after it can all be at work: two for each replica there, shared by its own. Between
+        hosts as many again are on their way."""
         after = sum(self.replicas[stage:])
-        return 2 * -(-after // self.replicas[stage])
+        return (4 if self.far else 2) * -(-after // self.replicas[stage])
 
 
 class Do(enum.Enum):
