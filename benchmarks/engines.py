@@ -35,7 +35,7 @@ ENGINES = ("local", "ray")
 def samples_per_s(engine: str, batch: int, stages: int, data: Path) -> float:
     with tempfile.TemporaryDirectory(prefix="heterps-bench-") as folder:
         job, run = Path(folder) / "job.json", Path(folder) / "run"
-        shape = shape_of(stages, STALENESS)
+        shape = shape_of(stages, STALENESS, batch)
         document = job_document(batch, STALENESS, shape, data, PASSES) | {"engine": engine}
         job.write_text(json.dumps(document))
         output_of([sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"])
@@ -90,7 +90,7 @@ def main() -> None:
     options = parser.parse_args()
     end_in_order()
     _, data = training_data(ROOT / "build/bench/data", options.samples)
-    shape = shape_of(options.stages, STALENESS)
+    shape = shape_of(options.stages, STALENESS, options.batch)
     document = job_document(options.batch, STALENESS, shape, data, PASSES)
     runs = {"job": document, "samples": options.samples}
     pairs = known_pairs(options.json, runs)

@@ -37,12 +37,17 @@ class Shape:
 ONE_STAGE = Shape(units=(2,))
 # The first stage looks up. Both have two workers, as either has nothing to do now and then.
 TWO_STAGES = Shape(cuts=(0, 2), units=(2, 2))
+# With little to do in a batch, messages and the sum over replicas weigh more: a worker for each
+# core again, cut where both have about as much to do.
+TWO_SMALL_STAGES = Shape(cuts=(0, 4), units=(1, 1))
+SMALL_BATCH = 1024
 
 
-def shape_of(stages: int, staleness: int) -> Shape:
+def shape_of(stages: int, staleness: int, batch: int) -> Shape:
     """Where batches may overlap, two are at work without being cut up. Else each is two
     micro-batches, which are looked up side by side: everybody waits for that."""
-    shape = ONE_STAGE if stages == 1 else TWO_STAGES
+    two = TWO_SMALL_STAGES if batch <= SMALL_BATCH else TWO_STAGES
+    shape = ONE_STAGE if stages == 1 else two
     return shape if staleness else replace(shape, micro_batches=2)
 
 
@@ -56,7 +61,7 @@ def heterps_samples_per_s(
     """
     with tempfile.TemporaryDirectory(prefix="heterps-bench-") as folder:
         job, run = Path(folder) / "job.json", Path(folder) / "run"
-        document = job_document(batch, staleness, shape_of(stages, staleness), data, passes)
+        document = job_document(batch, staleness, shape_of(stages, staleness, batch), data, passes)
         job.write_text(json.dumps(document))
         command = [sys.executable, "-m", "heterps", "train", str(job), "--out", str(run), "--json"]
         output_of(command)

@@ -69,7 +69,7 @@ def fill(folder: Path, rows: int) -> Path:
         for first in range(0, samples, BLOCK_ROWS):
             table = _distinct(model.block(0).table, first).slice(0, samples - first)
             writer.write_table(table, row_group_size=BLOCK_ROWS)
-    job = job_document(BATCH, 0, shape_of(1, 0), data)
+    job = job_document(BATCH, 0, shape_of(1, 0, BATCH), data)
     job["workload"]["epochs"] = 1
     job["snapshot"] = {"every_s": 0}
     output_of(_command(folder / "fill.json", job, run))
@@ -89,7 +89,7 @@ def train(
     folder: Path, data: Path, filled: Path, every_s: float, snapshots: int
 ) -> list[dict[str, Any]]:
     """The events of a run that was ended after so many snapshots."""
-    job, run = job_document(BATCH, 0, shape_of(1, 0), data), folder / "run"
+    job, run = job_document(BATCH, 0, shape_of(1, 0, BATCH), data), folder / "run"
     job["workload"]["epochs"] = 1000
     job |= {"warm_start": str(filled), "snapshot": {"every_s": every_s, "keep": 2}}
     log = folder / "run.log"
