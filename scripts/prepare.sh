@@ -30,7 +30,7 @@ has_headers "$python" || apt_install python3.11-dev ||
     fail "$python has no C headers: install python3.11-dev"
 command -v "${CXX:-c++}" >/dev/null || apt_install g++ ||
     fail "a C++17 compiler is needed: install g++ or set CXX"
-# Tests cut links between network namespaces with it; without it they are skipped.
+# Tests cut links between network namespaces with it; without it they fail, or are skipped for a plain user.
 command -v ip >/dev/null || apt_install iproute2 || true
 
 is_311 "$venv/bin/python" || "$python" -m venv --clear "$venv"

@@ -31,23 +31,23 @@ PATIENCE_S = 900.0  # on a busy host the processes of a run take minutes to star
 
 
 @pytest.fixture(scope="module")
-def machines():
+def machines(lacking):
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hm-"))
         disk = Path(folder)  # with a short path, for Ray's unix sockets
-        made = entered(stack, disk)
+        made = entered(stack, disk, lacking)
         made.start_ray()
         yield made
 
 
-def entered(stack, disk):
+def entered(stack, disk, lacking):
     """With long wires, or short ones where the kernel has no tun devices."""
     for wires in (WIRES, None):
         try:
             return stack.enter_context(RayMachines(disk, RESOURCES, wires))
         except NamespaceError as error:
             why = error
-    return pytest.skip(f"needs namespaces: {why}")
+    return lacking(f"needs namespaces: {why}")
 
 
 def make_job(folder, **changes):
