@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from heterps.errors import HeterPSError, WireError, WorkerLostError
-from heterps.runtime.channel.wake import Wake
 from heterps.runtime.control import Desk, Line
+from heterps.wire.wake import Wake
 
 pytestmark = pytest.mark.slow
 KEY, OTHER = bytes(range(32)), bytes(32)

@@ -9,9 +9,9 @@ import torch
 
 from heterps.errors import ServerError
 from heterps.models.context import Context
-from heterps.runtime.channel.wake import Wake
 from heterps.runtime.inputs import Feed, Inputs
 from heterps.runtime.lookups import Lookup
+from heterps.wire.wake import Wake
 
 
 class FakeLookups:

@@ -5,11 +5,11 @@ import torch
 
 from heterps.models.batch import LOSS
 from heterps.models.context import Context
-from heterps.runtime.channel.wake import Wake
 from heterps.runtime.orders import Orders, Segment
 from heterps.runtime.prepare import prepare
 from heterps.runtime.replica import Replica
 from heterps.testing.runs import small_job
+from heterps.wire.wake import Wake
 
 
 class Quick:

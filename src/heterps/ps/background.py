@@ -6,7 +6,6 @@ server learns what became of it, since the next delta starts from there.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -22,6 +21,7 @@ from heterps.ps.scratch import HERE, Scratch
 from heterps.ps.service import Hosted, Outcome, Service, as_document
 from heterps.ps.snapshots import Base, open_snapshot
 from heterps.storage.places import Place, place_of
+from heterps.wire.wake import Wake
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _Chosen:
 
 
 class Background:
-    """``handle`` is readable when ``finished`` has something, or after ``wake``."""
+    """``wake`` is set when ``finished`` has something."""
 
     def __init__(self, service: Service, scratch: Scratch) -> None:
         self._service = service
@@ -47,7 +47,7 @@ class Background:
         self._done: deque[_Job] = deque()
         self._unconcluded: tuple[str, list[Hosted]] = ("", [])
         self._captured: dict[str, CapturedTensor] = {}
-        self.handle = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.wake = Wake()
 
     @property
     def loading(self) -> bool:
@@ -103,22 +103,17 @@ class Background:
             hosted.table.conclude_save(identity if isinstance(identity, str) else None)
 
     def finished(self) -> Iterator[Outcome]:
-        os.eventfd_read(self.handle)
+        self.wake.clear()
         while self._done:
             job = self._done.popleft()
             self._job = None
             assert job.outcome is not None
             yield job.request, job.outcome
 
-    def wake(self) -> None:
-        if self.handle >= 0:
-            os.eventfd_write(self.handle, 1)
-
     def close(self) -> None:
         if self._thread is not None:
             self._thread.join()
-        handle, self.handle = self.handle, -1
-        os.close(handle)
+        self.wake.close()
 
     def _run(self, job: _Job, chosen: _Chosen) -> None:
         work = self._load if job.request.verb == "load" else self._save
@@ -127,7 +122,7 @@ class Background:
         except Exception as error:  # noqa: BLE001 - it becomes the client's answer
             job.outcome = error
         self._done.append(job)
-        self.wake()
+        self.wake.set()
 
     def _chosen(self, request: Request) -> _Chosen:
         """The tables that the request names, or all there is. A tensor is on one shard only, so

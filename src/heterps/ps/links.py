@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from heterps.errors import ServerError
 from heterps.ps.calls import Call
 from heterps.ps.link import Identity, Link
 from heterps.wire.sockets import Context, Socket
+from heterps.wire.wake import Wake
 
 _TICK_MS = 50
 
@@ -26,7 +26,7 @@ class Links:
         self.all = links
         self._identity = identity
         self._orders: deque[Callable[[], None]] = deque()
-        self._handle = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wake = Wake()
         self._closing = False
         self._end: ServerError | None = None
         self._next_tick = 0.0
@@ -51,15 +51,15 @@ class Links:
     def close(self) -> None:
         if not self._closing:
             self._closing = True
-            os.eventfd_write(self._handle, 1)
+            self._wake.set()
             self._thread.join()
-            os.close(self._handle)
+            self._wake.close()
 
     def _order(self, order: Callable[[], None]) -> None:
         if self._closing or self._end is not None:
             raise self._end or ServerError("this client is closed")
         self._orders.append(order)
-        os.eventfd_write(self._handle, 1)
+        self._wake.set()
 
     def _run(self) -> None:
         context: Context = zmq.Context()
@@ -100,9 +100,9 @@ class Links:
         sources = [socket for link in self.all for socket in (link.socket, link.monitor) if socket]
         if sources != self._polled:
             self._polled, self._poller = sources, zmq.Poller()
-            for source in (self._handle, *sources):
+            for source in (self._wake.fileno(), *sources):
                 self._poller.register(source, zmq.POLLIN)
         events = dict(self._poller.poll(_TICK_MS))
-        if self._handle in events:
-            os.eventfd_read(self._handle)
+        if self._wake.fileno() in events:
+            self._wake.clear()
         return events

@@ -80,11 +80,11 @@ class Server:
     def stop(self) -> None:
         """Ends ``run`` soon; safe in a signal handler and from any thread."""
         self._stopping = True
-        self._background.wake()
+        self._background.wake.set()
 
     def run(self) -> None:
         poller = zmq.Poller()
-        for source in (self._socket, self._gate.socket, self._background.handle):
+        for source in (self._socket, self._gate.socket, self._background.wake.fileno()):
             poller.register(source, zmq.POLLIN)
         next_sweep = 0.0
         try:
@@ -92,7 +92,7 @@ class Server:
                 events = dict(poller.poll(self._patience_ms()))
                 if self._gate.socket in events:
                     self._gate.answer()
-                if self._background.handle in events:
+                if self._background.wake.fileno() in events:
                     self._finish_background()
                 if self._socket in events:
                     self._receive_some()

@@ -22,7 +22,6 @@ from heterps.ps.client import Client
 from heterps.ps.protocol import DenseSpec, TableSpec
 from heterps.ps.rules import make_rule
 from heterps.runtime.channel import Mesh
-from heterps.runtime.channel.wake import Wake
 from heterps.runtime.collective import Alone, ChannelGroup, GlooGroup, ReplicaGroup
 from heterps.runtime.dense_update import DenseUpdate, ServerUpdate, SummedUpdate
 from heterps.runtime.devices import own_device
@@ -37,6 +36,7 @@ from heterps.runtime.shared_group import MAX_REPLICAS, SharedGroup
 from heterps.runtime.stage import Stage
 from heterps.runtime.threads import Threads
 from heterps.runtime.warm_start import read_warm_start
+from heterps.wire.wake import Wake
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _STORE: Any = dist

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from heterps.errors import WorkerLostError
 from heterps.runtime.channel import Mesh
-from heterps.runtime.channel.wake import Source
 from heterps.wire.keys import subkey
+from heterps.wire.wake import Source
 
 _TIMEOUT_S = 600.0  # who is dead or frozen is found by the coordinator, long before
 _ROOT = (1, 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from heterps.runtime.channel.wake import Wake
 from heterps.runtime.emulation import Emulation
 from heterps.runtime.meter import COMMIT, Meter
 from heterps.runtime.stage import Stage
+from heterps.wire.wake import Wake
 
 
 class Commits:

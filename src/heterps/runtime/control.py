@@ -18,8 +18,8 @@ from torch import Tensor
 
 from heterps.errors import HeterPSError, WireError, WorkerLostError
 from heterps.runtime.channel import Mesh, Place
-from heterps.runtime.channel.wake import Wake
 from heterps.wire.keys import subkey
+from heterps.wire.wake import Wake
 
 _COORDINATOR = Place(1, 0)
 _SAID = "message"  # the tensor that holds kind and fields

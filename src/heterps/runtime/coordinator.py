@@ -19,7 +19,6 @@ from heterps.errors import HeterPSError, InputError, ProcessError, WorkerLostErr
 from heterps.ps.client import Client
 from heterps.ps.processes import clear_registrations
 from heterps.runtime.building import table_spec
-from heterps.runtime.channel.wake import Wake
 from heterps.runtime.code import read_code
 from heterps.runtime.control import Desk, Message
 from heterps.runtime.devices import turns
@@ -33,6 +32,7 @@ from heterps.runtime.socket_folder import SocketFolder
 from heterps.runtime.specs import Sites, nearest, server_spec, units_of, worker_name, worker_spec
 from heterps.runtime.stop import StoppedError
 from heterps.runtime.watch import Watch
+from heterps.wire.wake import Wake
 
 _START_S = 120.0
 _LOOK_S = 0.2

@@ -13,9 +13,9 @@ from heterps.data.prefetch import Prefetch
 from heterps.models.batch import Batch
 from heterps.models.context import Context
 from heterps.models.rows import Asked
-from heterps.runtime.channel.wake import Wake
 from heterps.runtime.lookups import Lookup, Lookups
 from heterps.runtime.meter import Spans
+from heterps.wire.wake import Wake
 
 
 class Input(NamedTuple):

@@ -32,7 +32,6 @@ from heterps.processes import at_end, handed_secret
 from heterps.ps.client import Client
 from heterps.runtime.building import build_replica, join_replicas, make_group
 from heterps.runtime.channel import Mesh
-from heterps.runtime.channel.wake import Wake
 from heterps.runtime.code import with_code
 from heterps.runtime.control import Line, Message
 from heterps.runtime.layout import Layout
@@ -40,6 +39,7 @@ from heterps.runtime.orders import Orders, Segment
 from heterps.runtime.replica import Replica
 from heterps.storage.patience import waits_for_servers
 from heterps.wire.segments import remove_segments_of, segment_folders
+from heterps.wire.wake import Wake
 
 _REPORT_EVERY_S = 0.25
 _TURN_S = 1e-4  # after so long a thread lets others go on; Python's own 5 ms are a fifth of a batch

@@ -16,8 +16,8 @@ from heterps.runtime.channel.caller import Caller
 from heterps.runtime.channel.identity import Identity
 from heterps.runtime.channel.listener import Listener
 from heterps.runtime.channel.peer import BACK, BYE, FORWARD, Arrived, Peer, Place
-from heterps.runtime.channel.wake import Source
 from heterps.wire.sockets import MAX_IPC_PATH, Context, Socket, bind_problem
+from heterps.wire.wake import Source
 
 _WATCH_S = 0.1
 _LINGER_MS = 2000

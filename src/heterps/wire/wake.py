@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 from typing import Protocol
 
@@ -25,26 +26,30 @@ class Source(Protocol):
 
 
 class Wake:
-    """Once ``set``, whoever waits with it returns, now or at its next wait. For any thread."""
+    """Once ``set``, whoever waits with it returns, now or at its next wait. For signal handlers and
+    for any thread, even one that outlives the waiting one."""
 
     awaited = False  # it says nothing but that there is something to look at
 
     def __init__(self) -> None:
         self._handle = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # A closed handle's number may be another file's. A signal handler is in the same thread.
+        self._open = threading.RLock()
 
     def fileno(self) -> int:
         return self._handle
 
     def set(self) -> None:
-        # A thread that outlives the waiting one may still speak.
-        with suppress(OSError):
-            os.eventfd_write(self._handle, 1)
+        with self._open:
+            if self._handle >= 0:
+                os.eventfd_write(self._handle, 1)
 
     def clear(self) -> None:
         with suppress(BlockingIOError):
             os.eventfd_read(self._handle)
 
     def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        with self._open:
+            handle, self._handle = self._handle, -1
+            if handle >= 0:
+                os.close(handle)
