@@ -7,7 +7,6 @@ process. It passes over the data several times; all passes but the first count.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -109,20 +108,24 @@ def job_document(
 
 
 def later_passes(events: Path, passes: int) -> dict[str, Any]:
-    """The last event of progress of a pass has its pace since the end of its first batch: workers
-    report four times a second, and it is counted from report to report.
+    """From the first report after the first pass to the last one, by the batches that workers have
+    committed and the time that they took for them: what the coordinator knows of a run when it
+    reports is up to a quarter of a second old.
 
     Raises RuntimeError where there are too few reports for that.
     """
     progress = [event for event in read_events(events) if event["kind"] == "progress"]
     steps = progress[-1]["steps"] // passes
-    ends = {event["step"]: event for event in progress}
-    rates = [ends[steps * number]["samples_per_s"] for number in range(2, passes + 1)]
-    if None in rates:
-        raise RuntimeError("the pace at the end of a pass is not known: too few reports before it")
+    own = [event["stages"][-1] for event in progress if event["stages"][-1]]
+    later = [stage for stage in own if stage["batches"] >= steps]
+    if len(later) < 2:
+        raise RuntimeError("the pace after the first pass is not known: too few reports")
+    batches, seconds = (later[-1][key] - later[0][key] for key in ("batches", "committed_s"))
+    size = progress[-1]["samples"] / progress[-1]["step"]
     losses = [loss for event in progress for loss in event["losses"]][steps:]
     return {
-        "samples_per_s": statistics.harmonic_mean(rates),
+        "samples_per_s": size * batches / seconds,
+        "timed_s": seconds,
         "loss": sum(losses) / len(losses),
         "busy": progress[-1]["busy"],
         "stages": progress[-1]["stages"],

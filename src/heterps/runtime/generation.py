@@ -266,6 +266,8 @@ class Generation:
         return min([*ends, *([(first // every + 1) * every] if every else [])])
 
     def _next_validation(self, first: int) -> int:
+        if self._layout.validation is None:
+            return self._layout.batches
         every = self._setup.job.validation.every
         return (first // every + 1) * every if every else self._layout.train.epoch_end(first)
 

@@ -56,6 +56,7 @@ class Worker:
         self._segment = Segment(0, closed=True)
         self._reported_at = 0.0
         self._batch = self._told = -1  # committed last, and what of it is known
+        self._first = 0  # of the segment
         self._readers: dict[Part, Prefetch] = {}
         self._trained_on: Dataset | None = None
         self._closing: list[Callable[[], Any]] = []
@@ -166,7 +167,7 @@ class Worker:
 
     def _do_train(self, command: Message) -> None:
         self._segment = Segment(command.fields["end"], command.fields["closed"])
-        first = command.fields["first"]
+        self._first = first = command.fields["first"]
         reader = self._reader("train", self._layout.train, self._layout.batches)
         self._at_work.train(first, reader, self._orders())
         self._report(force=True)
@@ -204,8 +205,9 @@ class Worker:
         self._line.progress += 1
 
     def _committed(self, batch: int) -> None:
+        """The first of a segment is told at once: the pace of a run is counted from its end on."""
         self._batch = batch
-        self._report()
+        self._report(force=batch == self._first)
 
     def _waiting(self, finished: bool) -> None:
         """Where there is no more to do it says so at once: the coordinator knows what is next."""
