@@ -8,6 +8,7 @@ import torch
 
 from heterps.errors import InputError
 from heterps.events import read_events
+from heterps.runtime.coordinator import Coordinator
 from heterps.runtime.prepare import prepare
 from heterps.runtime.saved_model import load_dense, read_manifest
 from heterps.testing.live_runs import LiveRun
@@ -52,6 +53,24 @@ def test_a_stale_run_learns_and_records_no_more_staleness_than_allowed(data, tmp
     seen = {int(batches) for batches in events(tmp_path / "run", "progress")[-1]["staleness"]}
     assert max(seen) <= staleness
     assert seen != {0}
+
+
+@pytest.mark.parametrize(("validation", "segments"), [(None, 1), (0.1, 3)])
+def test_only_a_validation_stops_the_pipeline_at_the_end_of_an_epoch(
+    data, tmp_path, monkeypatch, validation, segments
+):
+    told = []
+    tell_all = Coordinator.tell_all
+
+    def listening(coordinator, kind, fields=None):
+        told.append((kind, fields))
+        tell_all(coordinator, kind, fields)
+
+    monkeypatch.setattr(Coordinator, "tell_all", listening)
+    job = small_job(data, "two_emb", (2, 1), workload__epochs=3, data__validation=validation)
+    result, found = run(job, tmp_path / "run")
+    assert [kind for kind, _ in told].count("train") == segments
+    assert len(found.losses) == result.steps
 
 
 def test_dense_weights_on_the_servers_learn(data, tmp_path):
