@@ -5,7 +5,7 @@ from heterps.planning.problem import Problem
 from heterps.planning.profile import Profile
 from heterps.runtime.profiling import measure_profile, refit_profile
 from heterps.runtime.profiling.cache import measured_key
-from heterps.runtime.profiling.lines import Line, even_cuts, lines_of
+from heterps.runtime.profiling.lines import Line, Timed, even_cuts, in_turns, lines_of
 from heterps.runtime.profiling.profiler import unit_counts
 from heterps.testing.forking import ForkEngine
 from heterps.testing.runs import TYPE, run, small_job
@@ -112,6 +112,36 @@ def test_a_cut_shares_the_work_evenly(data):
     first, last = Line(job.cluster.types).plan(3, [1])["stages"]
     assert first == {"first": 0, "last": 0, "type": TYPE, "units": 1}
     assert last == {"first": 1, "last": 2, "type": "slower", "units": 1}
+
+
+def test_a_stage_is_compared_with_its_layers_at_the_pace_of_then(data):
+    types = small_job(data, "ctrdnn", cluster__types=[SLOW, SLOWER]).cluster.types
+    timed = Timed(Line(types), said=[1.0, 1.0], took=[3.0, 1.0])
+    assert timed.longer({TYPE: 2.0, "slower": 1.5}) == [1.5, 1.0]
+
+
+def test_paces_are_looked_at_between_runs_of_stages_and_count_in_the_mean(data):
+    types = small_job(data, "ctrdnn", cluster__types=[SLOW, SLOWER]).cluster.types
+    lines = [Line(types), Line(types[::-1]), Line((types[0],))]
+    done: list[object] = []
+    paces = iter([{TYPE: 2.0, "slower": 1.0}, {TYPE: 4.0, "slower": 2.5}])
+
+    def pace():
+        done.append("pace")
+        return next(paces)
+
+    def time(line):
+        done.append(line)
+        return Timed(line, [1.0] * len(line.types), [6.0] * len(line.types))
+
+    found, usual = in_turns(lines, {TYPE: 1.0, "slower": 1.0}, time, pace)
+    assert done == [*lines[:2], "pace", lines[2], "pace"]
+    assert found == [(lines[0], [4.0, 6.0]), (lines[1], [6.0, 4.0]), (lines[2], [2.0])]
+    assert usual == {TYPE: pytest.approx(7 / 3), "slower": 1.5}
+
+
+def test_without_lines_nothing_is_timed():
+    assert in_turns([], {}, _never, _never) == ([], {})
 
 
 def test_conditions_are_the_model_the_unit_and_the_batches(data):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from statistics import mean
 from typing import Any
 
 from heterps.job.resources import ResourceType
@@ -84,17 +85,31 @@ def stage_seconds(seconds: Sequence[Sequence[float]], cuts: Sequence[int]) -> li
     return [sum(own[a:b]) for own, (a, b) in zip(seconds, borders, strict=True)]
 
 
+@dataclass(frozen=True)
+class Timed:
+    """A run of a line: what the thread of each stage did for a micro-batch, and what the seconds of
+    its layers ``said``."""
+
+    line: Line
+    said: Sequence[float]
+    took: Sequence[float]
+
+    def longer(self, pace: Mapping[str, float]) -> list[float]:
+        """How many times as long each stage computed as its layers do alone, where those took
+        ``pace`` times what was said at about the same time. Less than once is noise."""
+        each = zip(self.line.types, self.said, self.took, strict=True)
+        return [max(1.0, took / (said * pace[entry.name])) for entry, said, took in each]
+
+
 def time_line(
     job: Job,
     line: Line,
     compute: Mapping[str, Sequence[float]],
     seconds: float,
     make_engine: MakeEngine | None,
-) -> list[float]:
-    """How many times as long each stage computes as the seconds of its layers say, in a run of
-    about so many ``seconds``. Without emulated links: a unit that waits for its link most of the
-    time has cold caches, and does not set the pace. Less than once is the pace of the host, which
-    was another one when the seconds were measured."""
+) -> Timed:
+    """In a run of about so many ``seconds``. Without emulated links: a unit that waits for its link
+    most of the time has cold caches, and does not set the pace."""
     own = [compute[entry.name] for entry in line.types]
     cuts = even_cuts(own)
     said = stage_seconds(own, cuts)
@@ -103,8 +118,31 @@ def time_line(
     batch_s = 1.3 * max(said) * short.workload.micro_batches / line.units
     count = batches_in(seconds, batch_s)
     trial = run_trial(short, line.plan(len(own[0]), cuts), count, make_engine)
-    found = [batches.micro_batch_s(seen) for seen in trial.stages]
-    return [max(1.0, took / by_layers) for took, by_layers in zip(found, said, strict=True)]
+    return Timed(line, said, [batches.micro_batch_s(seen) for seen in trial.stages])
+
+
+def in_turns(
+    lines: Sequence[Line],
+    before: Mapping[str, float],
+    time: Callable[[Line], Timed],
+    pace: Callable[[], Mapping[str, float]],
+) -> tuple[list[tuple[Line, list[float]]], dict[str, float]]:
+    """How many times as long the stages of each line compute as their layers do alone, and what
+    these take in the mean over all that time, both by ``pace``: what the layers take on each type
+    now, relative to the seconds that are known of them; ``before`` is that of the beginning. A host
+    is quicker at times and slower at others, so what is compared is measured in turns."""
+    paces, found = [before], []
+    half = -(-len(lines) // 2)
+    for some in filter(None, (lines[:half], lines[half:])):
+        timed = [time(line) for line in some]
+        paces.append(pace())
+        around = _mean(paces[-2:])
+        found += [(each.line, each.longer(around)) for each in timed]
+    return found, _mean(paces)
+
+
+def _mean(paces: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: mean(pace[name] for pace in paces) for name in paces[0]}
 
 
 def _unlinked(job: Job) -> Job:

@@ -27,7 +27,7 @@ from heterps.runtime.profiling.assemble import Batches, Moved, figures, link_s, 
 from heterps.runtime.profiling.cache import machine, measured_key
 from heterps.runtime.profiling.exchange import Batch, read_batches, time_cuts, time_rows
 from heterps.runtime.profiling.layers import LayerTimes, time_layers
-from heterps.runtime.profiling.lines import lines_of, time_line
+from heterps.runtime.profiling.lines import Line, Timed, in_turns, lines_of, time_line
 from heterps.runtime.profiling.links import Link, measure_link
 from heterps.runtime.profiling.observed import StageSeconds
 from heterps.runtime.profiling.trial import (
@@ -121,6 +121,7 @@ class _Profiling:
         self._batches = Batches(work.micro_batch_size, work.micro_batches)
         self._moved: tuple[Batch, Moved] | None = None
         self._layer_times: dict[tuple[str, int], LayerTimes] = {}
+        self._paces: dict[str, float] = {}  # of types that were measured just now
 
     @cached_property
     def _cores(self) -> int:
@@ -154,6 +155,7 @@ class _Profiling:
         layers, one = self._setup.trace.layers, trials[1]
         mbps = None if link is None else link.mbps
         own = figures(entry, layers, one, times, found, moved, self._batches, mbps)
+        self._paces[entry.name] = self._pace_of(one, [on["compute_s"] for on in own])
         about = {
             "source": MEASURED,
             "key": measured_key(self._job, entry),
@@ -172,19 +174,40 @@ class _Profiling:
         new: Sequence[ResourceType],
         found: Mapping[str, TypeFigures],
     ) -> None:
-        """Adds to the figures of types how much longer they compute in one of several stages."""
+        """Adds to the figures of types how much longer they compute in one of several stages, and
+        makes what layers take the mean over the time that all runs took."""
         compute = {name: [on["compute_s"] for on in own.layers] for name, own in found.items()}
         here = [entry for entry in types if found[entry.name].about["source"] == MEASURED]
         if not any(entry in here for entry in new):
             return
         lines = lines_of(self._job, here, self._cores, len(self._setup.chain.layers))
         lines = [line for line in lines if any(entry in new for entry in line.types)]
-        for number, line in enumerate(lines):
-            share = (len(new) + number / len(lines)) / (len(new) + 1)
-            self._report(share, f"a run with a stage each of {line.names}")
-            longer = time_line(self._job, line, compute, self._seconds, self._make_engine)
-            for entry, name, times in zip(line.types, line.shown, longer, strict=True):
+        alone = {entry.name: entry for line in lines for entry in line.types}
+        runs = iter(range(len(lines) + 3 * len(alone)))
+
+        def report(note: str) -> None:
+            share = next(runs) / (len(lines) + 3 * len(alone))
+            self._report((len(new) + share) / (len(new) + 1), note)
+
+        def pace() -> dict[str, float]:
+            now = {}
+            for name, entry in alone.items():
+                report(f"{name}: a run on 1, as the pace of hosts changes")
+                now[name] = self._pace(entry, compute[name])
+            return now
+
+        def time(line: Line) -> Timed:
+            report(f"a run with a stage each of {line.names}")
+            return time_line(self._job, line, compute, self._seconds, self._make_engine)
+
+        before = self._paces if alone.keys() <= self._paces.keys() else pace()
+        longer, usual = in_turns(lines, {name: before[name] for name in alone}, time, pace)
+        for line, all_times in longer:
+            for entry, name, times in zip(line.types, line.shown, all_times, strict=True):
                 found[entry.name].about[name] = times
+        for entry in new:
+            for on in found[entry.name].layers:
+                on["compute_s"] *= usual.get(entry.name, 1.0)
 
     def profile(self, found: Mapping[str, TypeFigures]) -> Profile:
         layers = [
@@ -223,11 +246,22 @@ class _Profiling:
         return self._layer_times[key]
 
     def _trial(self, entry: ResourceType, units: int, times: LayerTimes) -> StageSeconds:
-        job = for_trials(self._job)
         once = (sum(times.forward_s) + sum(times.backward_s)) * (entry.slowdown or 1.0)
-        batch_s = 1.3 * once * job.workload.micro_batches / units
+        return self._alone(entry, units, 1.3 * once)
+
+    def _alone(self, entry: ResourceType, units: int, micro_batch_s: float) -> StageSeconds:
+        """Of a run of the whole model in one stage, by about how long a micro-batch takes."""
+        job = for_trials(self._job)
+        batch_s = micro_batch_s * job.workload.micro_batches / units
         plan = whole_model(len(self._setup.chain.layers), entry.name, units)
         return run_trial(job, plan, batches_in(self._seconds, batch_s), self._make_engine).stages[0]
+
+    def _pace(self, entry: ResourceType, compute: Sequence[float]) -> float:
+        """What the layers take now, relative to the seconds that are known of each."""
+        return self._pace_of(self._alone(entry, 1, 1.3 * sum(compute)), compute)
+
+    def _pace_of(self, one: StageSeconds, compute: Sequence[float]) -> float:
+        return self._batches.micro_batch_s(one) / sum(compute)
 
     def _link(self, entry: ResourceType) -> Link | None:
         """Between hosts; the local engine has only one."""
