@@ -4,9 +4,10 @@
 
 Three made-up hosts of this machine (namespaces) with a Ray node on each, and so many milliseconds
 between any two of them, one way: parameter servers and coordinator on the first, and on each of the
-others the units of one emulated type. ``heterps profile`` measures there, and every plan is run
-there at staleness 2 and 0, in rounds as in prediction.py. A round takes about eleven minutes, and
-all needs the right to make namespaces.
+others the units of one emulated type. The model is the click model that train.py trains, in batches
+of 8 × 512. ``heterps profile`` measures there, and every plan is run there at staleness 2 and 0, in
+rounds as in prediction.py. A round takes about eleven minutes, and all needs the right to make
+namespaces.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ TYPES = [
 ]
 RESOURCES = [{"CPU": 2}, {"CPU": 0, "one": 4}, {"CPU": 0, "two": 4}]
 MODEL = "ctrdnn"
+HIDDEN = [400, 400, 400]
+MICRO_BATCH, MICRO_BATCHES = 512, 8
 PLANS: Sequence[Stages] = [
     [(0, "one", 4)],
     [(0, "one", 2), (5, "two", 1)],
@@ -70,8 +73,16 @@ class Found:
 
 def job_document() -> dict[str, Any]:
     types = [{**t, "ray": {"num_cpus": 0, "resources": {str(t["name"]): 1}}} for t in TYPES]
-    own = {"cluster": {"types": types}, "servers": {"count": 1}, "engine": "ray"}
-    return document(MODEL) | own
+    whole = document(MODEL)
+    batch = {"batch_size": MICRO_BATCH * MICRO_BATCHES, "micro_batches": MICRO_BATCHES}
+    return {
+        **whole,
+        "model": {"zoo": MODEL, "args": {"hidden": HIDDEN}},
+        "workload": {**whole["workload"], **batch},
+        "cluster": {"types": types},
+        "servers": {"count": 1},
+        "engine": "ray",
+    }
 
 
 def inside(options: argparse.Namespace) -> None:
