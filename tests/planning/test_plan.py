@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -21,6 +22,7 @@ KEYS = {
     "evaluations",
     "planning_s",
 }
+KEYS_OF_A_STAGE = ("first", "last", "type", "units")
 STAGE_KEYS = {"first", "last", "type", "units", "compute_s", "comm_s", "throughput"}
 
 
@@ -86,6 +88,30 @@ def test_a_plan_that_does_not_fit_the_problem_is_refused(change, path):
     with pytest.raises(InputError) as caught:
         read_plan(plain_problem(), document() | change)
     assert caught.value.path == path
+
+
+def test_stages_alone_are_a_plan():
+    stages = [{key: stage[key] for key in KEYS_OF_A_STAGE} for stage in document()["stages"]]
+    read = read_plan(plain_problem(), {"stages": stages})
+    assert read.assignment == ("cpu", "gpu", "gpu")
+    assert read.cost == pytest.approx(document()["cost"])
+
+
+@pytest.mark.parametrize(
+    ("types", "said"),
+    [
+        (("cpu", "cpu"), "plan.stages[1].type: is 'cpu' as before it"),
+        (("cpu", "gpv"), "plan.stages[1].type: unknown resource type 'gpv'"),
+    ],
+)
+def test_stages_alone_that_are_no_plan_are_refused(types, said):
+    edges = [(0, 0), (1, 2)]
+    stages = [
+        {"first": first, "last": last, "type": name, "units": 1}
+        for (first, last), name in zip(edges, types, strict=True)
+    ]
+    with pytest.raises(InputError, match=re.escape(said)):
+        read_plan(plain_problem(), {"stages": stages})
 
 
 def test_a_plan_for_a_layer_without_figures_is_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from heterps.errors import InputError, UnknownNameError
@@ -116,7 +117,7 @@ class _StageDocument(Record):
 class _PlanDocument(Record):
     model_config = Record.model_config | {"extra": "ignore"}
     method: Text = "given"
-    assignment: tuple[Text, ...]
+    assignment: tuple[Text, ...] | None = None
     stages: tuple[_StageDocument, ...]
     lower_bound: Amount | None = None
     evaluations: Count = 0
@@ -130,29 +131,43 @@ class _StagesDocument(Record):
 
 
 def read_plan(problem: Problem, document: object, path: str = "plan") -> Plan:
-    """A plan from its JSON form; its figures are computed anew for ``problem``. What was proven for
-    another one is not known of this.
+    """A plan from its JSON form, whose stages are enough; its figures are computed anew for
+    ``problem``. What was proven for another one is not known of this.
 
     Raises InputError.
     """
     read = _PlanDocument.parse(document, path)
-    problem.type_indices(read.assignment, f"{path}.assignment")
-    expected = [(stage.first, stage.last, stage.type) for stage in stages_of(read.assignment)]
+    assignment = read.assignment
+    if assignment is None:
+        assignment = _assignment_of(problem, document, path)
+    problem.type_indices(assignment, f"{path}.assignment")
+    expected = [(stage.first, stage.last, stage.type) for stage in stages_of(assignment)]
     given = [(stage.first, stage.last, stage.type) for stage in read.stages]
     if given != expected:
         raise InputError(f"{path}.stages", f"are {given}, but the assignment makes {expected}")
-    for layer, name in enumerate(read.assignment):
+    for layer, name in enumerate(assignment):
         if name not in problem.profile.layers[layer].on:
             raise InputError(f"{path}.assignment[{layer}]", f"has no figures for '{name}'")
     return make_plan(
         problem,
         read.method,
-        read.assignment,
+        assignment,
         [stage.units for stage in read.stages],
         lower_bound=read.lower_bound if read.proven_for == problem.digest else None,
         evaluations=read.evaluations,
         planning_s=read.planning_s,
     )
+
+
+def _assignment_of(problem: Problem, document: object, path: str) -> tuple[str, ...]:
+    """Of a plan that names its stages alone."""
+    names = problem.cluster.names
+    stages = read_stages(document, names, problem.layers, path)
+    for number, ((*_, before, _), (*_, name, _)) in enumerate(pairwise(stages), start=1):
+        if name == before:
+            said = f"is '{name}' as before it: with a profile, that is one stage; join the two"
+            raise InputError(f"{path}.stages[{number}].type", said)
+    return tuple(name for first, last, name, _ in stages for _ in range(first, last + 1))
 
 
 def check_fits(problem: Problem, plan: Plan, path: str = "plan") -> None:
