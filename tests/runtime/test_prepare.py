@@ -41,6 +41,13 @@ def test_a_job_that_can_run(data):
     assert "label" not in first.after.gradients
 
 
+def test_a_share_of_an_epoch_is_no_batch_more_than_it_says(data):
+    job = small_job(data, "ctrdnn", workload__epochs=1.0)
+    batches = prepare(job).layout.batches
+    share = 7 / batches * 1.0000000001
+    assert prepare(small_job(data, "ctrdnn", workload__epochs=share)).layout.batches == 7
+
+
 def test_limits_that_make_micro_batches_short_are_told(data):
     assert not prepare(small_job(data, "ctrdnn")).warnings
     types = [{**CPU, "limit": 480}]

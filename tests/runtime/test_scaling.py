@@ -9,7 +9,15 @@ from heterps.job.spec import Job
 from heterps.planning.problem import Problem
 from heterps.planning.schedulers import make_scheduler
 from heterps.runtime.layout import StageLayout
-from heterps.runtime.scaling import Estimate, are_lost, fitted, plan_again, used_units, with_limits
+from heterps.runtime.scaling import (
+    Estimate,
+    are_lost,
+    first_plan,
+    fitted,
+    plan_again,
+    used_units,
+    with_limits,
+)
 from heterps.testing.problems import random_problem
 
 # An hour left at 3.6 dollars; twice as fast for the double price saves half an hour, no dollar.
@@ -100,3 +108,29 @@ def test_where_the_floor_is_out_of_reach_the_fastest_plan_is_taken():
         make_scheduler("auto").plan(Problem.of(job))
     plan = plan_again(job)
     assert plan.throughput >= 0.99 * caught.value.max_throughput
+
+
+def with_work(job, **changes):
+    return job.model_copy(update={"workload": job.workload.model_copy(update=changes)})
+
+
+def widths(plan):
+    return {stage.units for stage in plan.stages}
+
+
+def test_a_run_is_planned_with_no_more_replicas_than_micro_batches():
+    job = with_work(profiled(0.0), overhead_per_hour=1000.0)  # so that it pays to be quick
+    free = make_scheduler("auto").plan(Problem.of(job))
+    assert max(widths(free)) > 2
+    assert widths(first_plan(job)) == {1}
+    two = with_work(job, batch_size=2 * job.workload.batch_size, micro_batches=2)
+    assert widths(first_plan(two)) == {2}
+    assert widths(first_plan(with_work(job, staleness=1))) == widths(free)
+
+
+def test_where_so_few_replicas_are_too_slow_it_is_said_how_many_would_do():
+    job = profiled(0.0)
+    most = plan_again(profiled(1e12))
+    job = with_work(job, min_throughput=0.9 * most.throughput)
+    with pytest.raises(InfeasibleError, match=r"at most workload.micro_batches \(1\) replicas"):
+        first_plan(job)

@@ -27,10 +27,10 @@ from heterps.models.chain import Chain
 from heterps.models.trace import Trace, trace
 from heterps.planning.plan import Plan, check_fits, read_plan, read_stages
 from heterps.planning.problem import Problem
-from heterps.planning.schedulers import make_scheduler
 from heterps.runtime.building import build_model, table_spec
 from heterps.runtime.layout import MIN_LANES, Layout, StageLayout
-from heterps.runtime.metrics import chosen_metric, task_of
+from heterps.runtime.metrics import chosen_metric, counts_for, task_of
+from heterps.runtime.scaling import first_plan
 from heterps.runtime.stage import Cut
 from heterps.runtime.warm_start import check_tables, read_warm_start
 
@@ -114,7 +114,8 @@ def prepare(
         samples, sample = data.samples, _sample(data, job.seed)
     job = job.with_samples(samples)
     train = _lane_plan(job, samples, lanes)
-    traced = trace(chain, {name: _as(chain, tensor) for name, tensor in sample.items()})
+    sample = {name: _as(chain, tensor) for name, tensor in sample.items()}
+    traced = trace(chain, sample, measured=counts_for(task_of(chain)).reads)
     problem, found, stages = _planned(job, chain, plan, method)
     layout = Layout(
         _with_cuts(stages, traced),
@@ -159,7 +160,8 @@ def _short_micro_batches(plan: LanePlan, job: Job) -> str | None:
 def _batches(job: Job, plan: LanePlan) -> int:
     if job.follows:
         return 0  # until something has arrived
-    batches = math.ceil(job.workload.epochs * plan.batches_per_epoch)
+    # 0.07 × 100 is a little more than 7.
+    batches = math.ceil(round(job.workload.epochs * plan.batches_per_epoch, 6))
     if batches < 1:
         raise InputError("workload.epochs", "expected more than 0, so that there is a batch")
     return batches
@@ -220,7 +222,7 @@ def _plan(
         return None, [StageLayout(*row) for row in rows]
     _check_layers(problem, chain)
     if given is None:
-        found = make_scheduler(method, seed=job.seed).plan(problem)
+        found = first_plan(job, method)
     else:
         found = read_plan(problem, given)
         check_fits(problem, found)

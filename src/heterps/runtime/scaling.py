@@ -100,15 +100,42 @@ def plan_again(job: Job, method: str = "auto") -> Plan:
 def plan_that_runs(job: Job, method: str = "auto") -> Plan:
     """The same, of stages that are no wider than a batch has micro-batches, which is what a
     synchronous run can use."""
-    plan, most = plan_again(job, method), job.workload.micro_batches
-    if job.workload.staleness or all(stage.units <= most for stage in plan.stages):
+    plan = plan_again(job, method)
+    return plan_again(narrow(job), method) if too_wide(job, plan) else plan
+
+
+def first_plan(job: Job, method: str = "auto") -> Plan:
+    """The best plan that a run can carry out: a stage of a synchronous one is no wider than a batch
+    has micro-batches. Raises InfeasibleError."""
+    plan = make_scheduler(method, seed=job.seed).plan(Problem.of(job))
+    if not too_wide(job, plan):
         return plan
-    own = job.servers
-    narrow = {
+    try:
+        return make_scheduler(method, seed=job.seed).plan(Problem.of(narrow(job)))
+    except InfeasibleError as error:
+        widest = max(stage.units for stage in plan.stages)
+        m = job.workload.micro_batches
+        fix = f"set it to {widest} or more, or use a staleness"
+        said = (
+            f"{error.detail}, as stages have at most workload.micro_batches ({m}) replicas: {fix}"
+        )
+        raise InfeasibleError(error.reason, said, error.max_throughput) from None
+
+
+def too_wide(job: Job, plan: Plan) -> bool:
+    """Whether replicas would get no micro-batch of a batch."""
+    work = job.workload
+    return not work.staleness and any(stage.units > work.micro_batches for stage in plan.stages)
+
+
+def narrow(job: Job) -> Job:
+    """With limits within which no stage is too wide."""
+    own, most = job.servers, job.workload.micro_batches
+    limits = {
         entry.name: min(entry.limit, most + (own.count if own.type == entry.name else 0))
         for entry in job.cluster.types
     }
-    return plan_again(with_limits(job, narrow), method)
+    return with_limits(job, limits)
 
 
 def fitted(job: Job, stages: Sequence[StageLayout]) -> dict[str, Any]:
