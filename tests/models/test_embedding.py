@@ -188,6 +188,19 @@ def test_gradients_pass_torchs_numerical_check():
     assert torch.autograd.gradcheck(forward, (values,))
 
 
+def test_means_of_rows_in_double_precision_are_as_exact_as_the_rows():
+    ids, ends = bags([1, 2, 5], [], [9, 1, 3, 3, 7, 0, 2], [4])
+    values = torch.rand(10, 4, dtype=torch.float64, requires_grad=True)
+    plain = values.detach().clone().requires_grad_()
+    chain = Chain([("e", SparseEmbedding(["a"], 4, pooling="mean"))])
+    made = chain({"a": ids, "a.offsets": ends}, {"e": Rows(values, ids)}, Context())["x"]
+    expected = nn.functional.embedding_bag(ids, plain, ends, mode="mean", include_last_offset=True)
+    torch.testing.assert_close(made, expected, rtol=1e-14, atol=0)
+    weighted(made).backward()
+    weighted(expected).backward()
+    torch.testing.assert_close(values.grad, plain.grad, rtol=1e-14, atol=1e-15)
+
+
 def test_ids_may_be_any_64_bit_number():
     ids = torch.tensor([-(2**63), 2**63 - 1, -1, -1])
 

@@ -69,15 +69,15 @@ class SparseEmbedding(RowLayer):
             return {self.output: expand(rows), offsets_name(self.output): offsets}
         offsets = self._offsets(batch, context)
         samples = (len(offsets) - 1) // len(self.slots)
-        pooled = expand(rows, offsets, self._shares(offsets, samples))
+        pooled = expand(rows, offsets, self._shares(offsets, samples, rows.values.dtype))
         by_sample = pooled.view(len(self.slots), samples, self.dim).transpose(0, 1)
         return {self.output: by_sample.reshape(samples, len(self.slots) * self.dim)}
 
-    def _shares(self, offsets: Tensor, samples: int) -> Tensor | None:
+    def _shares(self, offsets: Tensor, samples: int, dtype: torch.dtype) -> Tensor | None:
         """What a row of each bag counts, if not all count wholly."""
         if not any(self.means):
             return None
-        shares = 1 / offsets.diff().clamp(min=1)
+        shares = 1 / offsets.diff().clamp(min=1).to(dtype)
         by_slot = shares.view(len(self.slots), samples)
         for number, mean in enumerate(self.means):
             if not mean:
@@ -133,7 +133,7 @@ class _Expand(torch.autograd.Function):
     def forward(
         ctx: Any, values: Tensor, inverse: Tensor, offsets: Tensor | None, shares: Tensor | None
     ) -> Tensor:
-        shares = None if shares is None else shares.to(values.dtype)[:, None]
+        shares = None if shares is None else shares[:, None]
         ctx.save_for_backward(inverse, offsets, shares)
         ctx.distinct = len(values)
         if offsets is None:
