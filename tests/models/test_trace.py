@@ -125,6 +125,21 @@ def test_weights_of_samples_are_needed_where_there_are_any():
     assert found.needed_after("loss") == ("label", "weight", "x")
 
 
+def test_what_is_measured_by_crosses_to_a_last_layer_that_does_not_read_it():
+    class Own(Layer):
+        def forward(self, batch, context):
+            chance = batch["x"][:, 0].sigmoid()
+            return {"loss": chance.sum()} if context.training else {"prediction": chance}
+
+    chain = Chain([("fc", nn.Linear(3, 1)), ("relu", nn.ReLU()), ("own", Own())])
+    batch = {"x": torch.rand(4, 3), "label": torch.zeros(4), "weight": torch.ones(4)}
+    assert trace(chain, batch).needed_after("relu") == ("x",)
+    found = trace(chain, batch, measured=("prediction", "label", "weight"))
+    assert found.needed_after("relu") == found.needed_after("own") == ("label", "weight", "x")
+    assert found.gradients_after("own") == ("x",)
+    assert found.layers[2].input_bytes == 3 * 4
+
+
 def test_bags_cross_with_their_offsets():
     chain = Chain([("e", SparseEmbedding(["a"], 2)), ("out", nn.Linear(2, 1)), ("loss", LogLoss())])
     batch = {

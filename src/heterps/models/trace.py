@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -62,17 +62,25 @@ class Trace:
         return cut
 
 
-def trace(chain: Chain, batch: Batch, table_bytes: Mapping[str, int] | None = None) -> Trace:
+def trace(
+    chain: Chain,
+    batch: Batch,
+    table_bytes: Mapping[str, int] | None = None,
+    measured: Collection[str] = (),
+) -> Trace:
     """Run ``batch`` through the chain, in training and for prediction, and take its figures.
 
-    ``table_bytes`` estimates what all rows of a table weigh. Raises ModelError for a chain that
-    cannot be run, or that does not end in a loss and predictions.
+    ``table_bytes`` estimates what all rows of a table weigh. The names in ``measured`` count as
+    read by the last layer, where there are such. Raises ModelError for a chain that cannot be run,
+    or that does not end in a loss and predictions.
     """
     samples = samples_of(batch)
     if samples < 1:
         raise ModelError("batch", "is empty; tracing needs a sample or more")
     training, prediction = record(chain, batch, True), record(chain, batch, False)
     _check_end(chain, training[-1], prediction[-1], samples)
+    for last in (training[-1], prediction[-1]):
+        last.reads.update(name for name in measured if name in last.before)
     both = zip(_live(training), _live(prediction), strict=True)
     needed = tuple(tuple(sorted(one | other)) for one, other in both)
     gradients = tuple(

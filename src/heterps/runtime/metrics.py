@@ -36,10 +36,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class Counts(ABC):
-    """Sums over samples; ``metrics`` are what they tell, the first being the one to go by."""
+    """Sums over samples; ``metrics`` are what they tell, the first being the one to go by.
+    ``reads`` are the names that ``observe`` looks at, as far as they are there."""
 
     task: ClassVar[str | None]
     metrics: ClassVar[tuple[str, ...]]
+    reads: ClassVar[tuple[str, ...]]
     _names: ClassVar[tuple[str, ...]]
 
     def __init__(self) -> None:
@@ -86,6 +88,7 @@ class LossCounts(Counts):
 
     task = None
     metrics = ("loss",)
+    reads = (PREDICTION, LABEL, LOSS)
     _names = ("samples", "counted", "loss")
 
     def observe(self, made: Batch, batch: Batch) -> None:
@@ -110,6 +113,7 @@ class BinaryCounts(Counts):
 
     task = "binary"
     metrics = ("auc", "logloss", "normalised_entropy", "calibration", "loss")
+    reads = (PREDICTION, LABEL, WEIGHT)
     _names = ("samples", "weight", "label", "prediction", "loss")
 
     def __init__(self) -> None:
@@ -200,6 +204,7 @@ class SampledCounts(Counts):
 
     task = "sampled"
     metrics = ("recall", "loss")
+    reads = (PREDICTION, RANK, WEIGHT)
     _names = ("samples", "weight", "loss", "ranked", "hits")
 
     def __init__(self, k: int = 10) -> None:
