@@ -11,7 +11,22 @@ pytestmark = pytest.mark.slow
 MODEL = """
 import torch
 from torch import nn
-from heterps.models import Chain, Layer, SparseEmbedding
+from heterps.models import Chain, Layer, LogLoss, SparseEmbedding
+
+
+class Aux(Layer):
+    def __init__(self, training):
+        super().__init__()
+        self.when = training
+
+    def forward(self, batch, context):
+        return {"aux": batch["x"].tanh()} if context.training == self.when else {}
+
+
+class WithAux(LogLoss):
+    def forward(self, batch, context):
+        x = batch["x"] + batch["aux"] if "aux" in batch else batch["x"]
+        return super().forward({"x": x, "label": batch["label"]}, context)
 
 
 class Smooth(Layer):
@@ -34,6 +49,10 @@ class Own(Layer):
 def chain(slots, *last):
     layers = [SparseEmbedding(slots, 2), nn.Linear(2 * len(slots), 1), *last]
     return Chain([(f"layer{number}", layer) for number, layer in enumerate(layers)])
+
+
+def of_one_mode(slots, training):
+    return chain(slots, Aux(training), WithAux())
 
 
 def with_target(slots):
@@ -67,6 +86,11 @@ def check(job, folder):
     assert found.distance(expected) < 1e-5
     whole = load_run(folder).evaluate()
     assert result.metrics == pytest.approx({n: whole.value(n) for n in result.metrics}, rel=1e-4)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_name_may_be_made_in_training_alone_or_in_prediction_alone(tmp_path, training):
+    check(make_job(tmp_path, function="of_one_mode", args={"training": training}), tmp_path / "run")
 
 
 def test_a_last_layer_that_reads_no_label_and_no_weight_is_measured_by_them(tmp_path):

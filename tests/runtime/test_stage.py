@@ -1,12 +1,15 @@
 """Every plan gives the result of one process: stages, replicas and timing do not matter."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from heterps.models.chain import Chain
+from heterps.models.context import Context
 from heterps.models.embedding import SparseEmbedding
-from heterps.models.layers import Concat, Dropout, LogLoss
+from heterps.models.layers import Concat, Dropout, Layer, LogLoss
 from heterps.models.local_rows import LocalRows, LocalTable
 from heterps.ps.table import SparseTable
 from heterps.runtime.collective import Alone
@@ -199,6 +202,47 @@ def through(stage, number, batch):
     stage.forward(MicroBatch(number, number, 1.0), batch, {})
     stage.backward(number, {})
     stage.finish_backward(number)
+
+
+class Sometimes(Layer):
+    def __init__(self, when):
+        super().__init__()
+        self.when = when
+
+    def forward(self, batch, context):
+        return {"aux": batch["x"].tanh()} if self.when(context) else {}
+
+
+class WithAux(LogLoss):
+    def forward(self, batch, context):
+        x = batch["x"] + batch["aux"] if "aux" in batch else batch["x"]
+        return super().forward({"x": x, "label": batch["label"]}, context)
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        lambda context: context.training,
+        lambda context: not context.training,
+        lambda context: context.micro_batch % 2 == 0,
+    ],
+    ids=["training", "prediction", "even"],
+)
+def test_a_name_that_is_not_always_made_crosses_cuts_where_it_is(when):
+    layers = [("fc", nn.Linear(2, 1)), ("aux", Sometimes(when)), ("pass", nn.Identity())]
+    whole = Chain([*layers, ("loss", WithAux())])
+    batches = [[{"x": m["dense"], "label": m["label"]} for m in batch] for batch in make_batches()]
+    pipeline = InProcessPipeline(
+        copy.deepcopy(whole), (2, 3), (1, 2, 1), batches, {}, sgd, seed=7
+    )  # fmt: skip
+    assert pipeline.run() == pytest.approx(reference_loop(whole, batches, {}, sgd, seed=7))
+    torch.testing.assert_close(pipeline.weights(0), dict(whole.state_dict()))
+    for number in (0, 1):
+        made = batches[0][0]
+        for stage in range(3):
+            made = pipeline.stages[stage, 0].predict(number, made, {})
+        expected = whole(batches[0][0], {}, Context(7, number, training=False))
+        torch.testing.assert_close(made["prediction"], expected["prediction"].detach())
 
 
 def test_predicting_leaves_no_trace():

@@ -46,7 +46,8 @@ class Trace:
 
     def needed_after(self, cut: int | str) -> tuple[str, ...]:
         """The names that cross a cut before layer ``cut`` (its number or name), sorted: those that
-        it or a later layer reads, in training or prediction, before they are made anew."""
+        it or a later layer reads, in training or prediction, before they are made anew. One that
+        only training makes, or only prediction, crosses where it is made."""
         return self.needed[self._index(cut)]
 
     def gradients_after(self, cut: int | str) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ Gradients = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Cut:
-    """What crosses from one stage to the next: ``names`` forward, ``gradients`` of some back."""
+    """What crosses from one stage to the next: ``names`` forward, ``gradients`` of some back. Of
+    both as many as there are: a layer may make a name in training or in prediction alone."""
 
     names: tuple[str, ...] = ()
     gradients: tuple[str, ...] = ()
@@ -103,12 +104,16 @@ class Stage:
         self, micro_batch: MicroBatch, arrived: Batch, asked: Mapping[str, Asked]
     ) -> dict[str, Tensor]:
         """What goes on to the next stage; of the last stage all that there is, ``loss`` too."""
-        leaves = {name: arrived[name].detach().requires_grad_() for name in self._before.gradients}
+        leaves = {
+            name: arrived[name].detach().requires_grad_()
+            for name in self._before.gradients
+            if name in arrived
+        }
         inputs = {**arrived, **{name: _changeable(leaf) for name, leaf in leaves.items()}}
         context = self.context(micro_batch.number)
         with self._threads.stage, self._later.taken_over():
             made = self._weights.run(micro_batch.batch, (inputs, rows_of(asked), context))
-        outputs = {name: made[name] for name in self._after.names} if self._after else made
+        outputs = self._onward(made)
         done = self._shares.get(micro_batch.batch, 0.0)
         self._shares[micro_batch.batch] = done + micro_batch.share
         self._in_flight[micro_batch.number] = _InFlight(micro_batch, leaves, outputs, asked)
@@ -120,7 +125,7 @@ class Stage:
         flight = self._in_flight.pop(number)
         with self._threads.stage, self._later.waiting(number):
             self._go_back(flight, arrived)
-        back = {name: _gradient_of(flight.arrived[name]) for name in self._before.gradients}
+        back = {name: _gradient_of(leaf) for name, leaf in flight.arrived.items()}
         rows = [self._of_rows(flight.micro_batch, *entry) for entry in flight.asked.items()]
         return back, rows
 
@@ -128,11 +133,11 @@ class Stage:
         if self._after is None:
             _backward(flight.outputs[LOSS] * flight.micro_batch.share)
             return
-        names = [name for name in self._after.gradients if flight.outputs[name].requires_grad]
-        if names:
+        sent = {n: flight.outputs[n] for n in self._after.gradients if n in flight.outputs}
+        graded = {name: tensor for name, tensor in sent.items() if tensor.requires_grad}
+        if graded:
             apply: Callable[..., Tensor] = _Given.apply
-            given = [arrived[name] for name in names]
-            _backward(apply(given, *(flight.outputs[name] for name in names)))
+            _backward(apply([arrived[name] for name in graded], *graded.values()))
 
     def finish_backward(self, number: int) -> None:
         """The gradients of weights, which nobody else waits for."""
@@ -196,7 +201,13 @@ class Stage:
         has and makes. Leaves no trace."""
         with torch.no_grad():
             made = self.chain(arrived, rows_of(asked), self.context(number, training=False))
-        return {name: made[name] for name in self._after.names} if self._after else made
+        return self._onward(made)
+
+    def _onward(self, made: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What the next stage gets; of the last stage all."""
+        if self._after is None:
+            return made
+        return {name: made[name] for name in self._after.names if name in made}
 
     def _of_rows(self, micro_batch: MicroBatch, layer: str, entry: Asked) -> RowGradients:
         part = (micro_batch.number, self._number[layer])
