@@ -6,6 +6,7 @@ import re
 import shutil
 
 import pytest
+import torch
 
 from heterps.data.source import find_files
 from heterps.errors import InputError, NoRoomError
@@ -16,7 +17,16 @@ from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.stop import Stop
 from heterps.runtime.training import train_run
 from heterps.testing.forking import ForkEngine
-from heterps.testing.runs import SMALL, TYPE, outcome, reference, run, small_job, stages
+from heterps.testing.runs import (
+    SMALL,
+    TYPE,
+    outcome,
+    reference,
+    run,
+    saved_rows,
+    small_job,
+    stages,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 CUT_SHORT = {"workload__epochs": 0.3, "snapshot__every": 3}
@@ -68,6 +78,18 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(data, tmp_path):
     found = go_on(path)
     assert events(path, "resumed")[0]["step"] == ending["snapshot"]
     assert found.equals(run(job, tmp_path / "whole")[1])
+
+
+def test_a_table_goes_on_at_another_rate(data, tmp_path):
+    path = interrupted(make_job(data, snapshot__every=18), tmp_path / "run")
+    (ending,) = events(path, "interrupted")
+    before = saved_rows(path / "snapshots" / f"step-{ending['snapshot']:08d}" / "tables")
+    after = go_on(path, changes=["tables.narrow.lr=0"]).rows
+    still = {
+        name: torch.equal(rows.values, after[name].values[torch.isin(after[name].ids, rows.ids)])
+        for name, rows in before.items()
+    }
+    assert still == {"default": False, "narrow": True}
 
 
 @pytest.mark.parametrize("optimizer", CLOSE)

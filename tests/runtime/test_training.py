@@ -171,6 +171,19 @@ def test_a_run_goes_on_from_an_earlier_one(data, tmp_path, earlier, sync):
     assert found.distance(expected) < 1e-5
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, 0.4), (0.4, None)])
+def test_rows_of_an_earlier_run_learn_at_the_rate_of_this_one(data, tmp_path, before, after):
+    first, job = (few_steps(data, 5, "two_emb", tables=with_rate(lr)) for lr in (before, after))
+    _, start = run(first, tmp_path / "first")
+    job = job.model_copy(update={"warm_start": str(tmp_path / "first")})
+    _, found = run(job, tmp_path / "run")
+    assert found.distance(reference(job, start=start)) < 1e-5
+
+
+def with_rate(lr):
+    return {"default": {"lr": lr}}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -180,16 +180,21 @@ def announcements(
     job: Job, current: Callable[[], Layout], dims: Mapping[str, int]
 ) -> Callable[[str, int], Announced]:
     """What each table is told of a batch, by the layout of that time."""
-    entries = job.tables_of(dims)
+    entries, rates = job.tables_of(dims), table_rates(job, dims)
 
     def announced(table: str, batch: int) -> Announced:
-        entry, lr = entries[table], None
-        if entry.scheduled and job.optimizer.schedule != ScheduleSpec():
-            own = make_rule(entry.rule).lr if entry.lr is None else entry.lr
-            lr = own * learning_rate_factor(job.optimizer.schedule, batch, current().batches)
+        lr = None
+        if entries[table].scheduled and job.optimizer.schedule != ScheduleSpec():
+            factor = learning_rate_factor(job.optimizer.schedule, batch, current().batches)
+            lr = rates[table] * factor
         return Announced(current().parts(batch)[table], lr)
 
     return announced
+
+
+def table_rates(job: Job, dims: Mapping[str, int]) -> dict[str, float]:
+    """The learning rate of each table before any schedule: the job's, or else its rule's own."""
+    return {name: make_rule(own.rule, own.lr).lr for name, own in job.tables_of(dims).items()}
 
 
 def table_spec(job: Job, name: str, dim: int, cold: str | None = None) -> TableSpec:

@@ -11,7 +11,7 @@ from typing import Any
 
 from heterps.errors import HeterPSError, ServerError, SnapshotError
 from heterps.events import EventLog
-from heterps.runtime.building import validation_batches
+from heterps.runtime.building import table_rates, validation_batches
 from heterps.runtime.coordinator import Coordinator
 from heterps.runtime.elastic import Elastic, ReplanError, figures, shown
 from heterps.runtime.engines.base import Engine
@@ -141,6 +141,7 @@ class Generation:
                 state = start.state()
             except SnapshotError as error:
                 raise DamagedStartError(error) from error
+            self._set_rates()
             self.progress.go_on_from(state.pop(RECENT, None))
             coordinator.load(state)
             return
@@ -154,6 +155,13 @@ class Generation:
             coordinator.while_watching(lambda: client.load(rows, tables))
             for name in tables:
                 client.table(name).committed = -1
+            self._set_rates()
+
+    def _set_rates(self) -> None:
+        """A snapshot brings the learning rates of the job that it was taken under."""
+        rates = table_rates(self._setup.job, self._setup.chain.tables)
+        for name, lr in rates.items():
+            self._coordinator.client.table(name).lr = lr
 
     def _train(self) -> None:
         self.snapshots.begin()
