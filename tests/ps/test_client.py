@@ -332,6 +332,18 @@ def test_a_dense_tensor_is_trained_on_its_shard(client, request):
     np.testing.assert_array_equal(same.pull(), start - 1.5)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_dense_tensor_is_not_rounded(run, request, dtype, index):
+    folder, found = run
+    start = grads_of(np.random.default_rng(0), 3)
+    with Client([r.addresses[index] for r in found], read_key(folder), dtype=dtype) as client:
+        tensor = client.create_tensor(_name(request), start, DenseSpec(rule="sgd", lr=1.0))
+        np.testing.assert_array_equal(tensor.pull(), start)
+        tensor.push(start)
+        np.testing.assert_array_equal(tensor.pull(), np.zeros_like(start))
+
+
 # -- precision
 
 

@@ -81,6 +81,13 @@ def test_dense_weights_on_the_servers_learn(data, tmp_path):
     assert not torch.equal(found.weights["out.weight"], first.weights["out.weight"])
 
 
+def test_dense_weights_on_the_servers_are_whole_where_rows_are_rounded(data, tmp_path):
+    job = few_steps(data, 2, "two_emb", dense_sync="server", wire={"rows": "bf16"}, optimizer__lr=0)
+    _, found = run(job, tmp_path / "run")
+    first = reference(job).weights
+    assert all(torch.equal(weight, first[name]) for name, weight in found.weights.items())
+
+
 def test_an_encrypted_run_ends_where_one_process_does(data, tmp_path):
     job = few_steps(data, 20, "two_emb", (3, 2), security={"encrypt": True}, servers__count=2)
     _, found = run(job, tmp_path / "run")

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from heterps.ps.arrays import out_of, rows_of
 from heterps.ps.calls import Joint, Reply
 from heterps.ps.pool import Pool, encoded
-from heterps.ps.precision import decode_rows
 from heterps.ps.protocol import DenseSpec
 from heterps.wire.frames import Buffer, as_buffer
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from heterps.ps.client import Client
 
 Floats = NDArray[np.float32]
+_DTYPE = "f4"  # whatever rows travel as: what is pulled becomes the weights of a run
 
 
 class RemoteTensor:
@@ -43,15 +43,14 @@ class RemoteTensor:
 
     def pull_async(self, out: Any = None, timeout_s: float | None = None) -> Future[Floats]:
         target = np.empty(self.shape, np.float32) if out is None else out_of(out, self.shape)
-        pool, dtype = self._client.link(self.shard).pool, self._client.dtype
+        pool = self._client.link(self.shard).pool
 
         def take(reply: Reply) -> Floats:
-            target[...] = decode_rows(reply.arrays[0], dtype)
+            target[...] = reply.arrays[0]
             return target
 
-        fields = {"dtype": dtype}
-        place = pool.take(dtype, self.shape)
-        return self._call("dense_pull", fields, [], take, place, pool, timeout_s)
+        place = pool.take(_DTYPE, self.shape)
+        return self._call("dense_pull", {"dtype": _DTYPE}, [], take, place, pool, timeout_s)
 
     def push(self, grads: Any, lr: float | None = None, timeout_s: float | None = None) -> None:
         """One step of the rule."""
@@ -61,7 +60,7 @@ class RemoteTensor:
         self, grads: Any, lr: float | None = None, timeout_s: float | None = None
     ) -> Future[Any]:
         pool = self._client.link(self.shard).pool
-        sent = encoded(pool, self._client.dtype, rows_of(grads, self.shape))
+        sent = encoded(pool, _DTYPE, rows_of(grads, self.shape))
         return self._call("dense_push", {"lr": lr}, [sent], pool=pool, timeout_s=timeout_s)
 
     def _call(
