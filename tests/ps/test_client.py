@@ -359,8 +359,19 @@ def test_rows_and_gradients_travel_rounded(run, request, dtype, wire, index):
         table.push(ids, grads)
         pulled = table.pull(ids)
     local = in_process(table.spec)
-    local.push(ids, rounded(grads, wire))
+    local.push(ids, rounded(grads, "bf16"))
     np.testing.assert_array_equal(pulled, rounded(local.pull(ids), wire))
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e6])
+def test_gradients_that_fp16_cannot_hold_arrive(run, request, size):
+    folder, found = run
+    addresses = [r.addresses[0] for r in found]
+    with Client(addresses, read_key(folder), dtype="fp16") as client:
+        spec = TableSpec(dim=DIM, rule="sgd", lr=1 / size, initial="zeros")
+        table = client.create_table(_name(request), spec)
+        table.push([1, 2], np.full((2, DIM), size, np.float32))
+        np.testing.assert_allclose(table.pull([1, 2]), -1, rtol=2**-8)
 
 
 def rounded(rows: np.ndarray, wire: str) -> np.ndarray:

@@ -22,7 +22,15 @@ from heterps.ps.courier import Courier
 from heterps.ps.link import Identity, Link
 from heterps.ps.links import Links
 from heterps.ps.processes import registrations
-from heterps.ps.protocol import CAPTURED, ONCE, PATIENT, PRECISIONS, DenseSpec, TableSpec
+from heterps.ps.protocol import (
+    CAPTURED,
+    GRADIENT_PRECISIONS,
+    ONCE,
+    PATIENT,
+    PRECISIONS,
+    DenseSpec,
+    TableSpec,
+)
 from heterps.ps.remote import RemoteTable
 from heterps.ps.remote_tensor import RemoteTensor
 from heterps.ps.scratch import HERE
@@ -47,9 +55,9 @@ class Client:
     """Speaks to all shards of a run. For several threads.
 
     Every call ends by its deadline, ``timeout_s`` from now unless it says otherwise, with a result
-    or with an error that names the shard. Rows and gradients travel as ``dtype``: ``fp32``,
-    ``bf16`` or ``fp16``. A call that was not answered is sent again up to ``retries`` times, and
-    is still done once.
+    or with an error that names the shard. Rows travel as ``dtype``: ``fp32``, ``bf16`` or
+    ``fp16``; so do their gradients, but as ``bf16`` for the last. Dense tensors are ``fp32``. A
+    call that was not answered is sent again up to ``retries`` times, and is still done once.
     """
 
     def __init__(
@@ -68,6 +76,7 @@ class Client:
         if not 1 <= len(addresses) <= BUCKETS:
             raise InputError("addresses", f"expected 1 to {BUCKETS}, got {len(addresses)}")
         self.dtype = PRECISIONS[dtype]
+        self.gradient_dtype = GRADIENT_PRECISIONS[dtype]
         self.timeout_s = timeout_s
         self.shards = len(addresses)
         self.far = any(address.startswith("tcp:") for address in addresses)

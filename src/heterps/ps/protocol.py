@@ -27,8 +27,10 @@ ONCE = PATIENT | {
     *("set_lr", "set_committed", "capture", "conclude", "advance"),
 }
 
-# Rows and gradients on the wire: what a client may ask for, and the name in frames.
+# Rows on the wire: what a client may ask for, and the name in frames.
 PRECISIONS = {"fp32": "f4", "fp16": "f2", "bf16": "bf16"}
+# Their gradients: a share of a batch's mean is often below 6e-8, which is 0 in fp16.
+GRADIENT_PRECISIONS = {"fp32": "f4", "fp16": "bf16", "bf16": "bf16"}
 NO_SEGMENT = "NoSegment"
 
 

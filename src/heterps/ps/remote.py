@@ -238,7 +238,7 @@ class RemoteTable:
         """The gradients of each shard's ids as they travel; for a single shard they are summed
         in the shared memory itself.
         """
-        shape, dtype = (len(way.distinct), self.dim), self._client.dtype
+        shape, dtype = (len(way.distinct), self.dim), self._client.gradient_dtype
         piece = pools[0].take(dtype, shape) if way.shards == 1 and dtype == "f4" else None
         if piece is not None and piece.array is not None:
             way.sums(values, piece.array)
