@@ -133,7 +133,8 @@ class WireSpec(Record):
 
 
 class ClipSpec(Record):
-    """The largest L2 norm of a layer's dense gradient, and of the gradient of a row."""
+    """The largest L2 norm of a layer's dense gradient in a batch, and of a row's gradient from one
+    layer in one micro-batch."""
 
     layer: Amount | None = None
     row: Amount | None = None

@@ -156,7 +156,7 @@ class Lookups:
     """The tables that a stage uses. A pull for a batch is answered once the batches that it has to
     see have committed: it can be sent long before. ``announced`` tells of the batches of a table,
     ``like`` is a tensor of the type and device that rows are wanted in, ``clip`` is the largest
-    norm of the gradient of a row in one micro-batch.
+    norm of the gradient of a row from one layer in one micro-batch.
     """
 
     def __init__(
