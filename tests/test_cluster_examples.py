@@ -109,6 +109,18 @@ def test_the_pods_of_the_manifest_offer_what_the_job_needs():
         assert any(bundle.fits(node) for node in nodes), bundle.text
 
 
+def test_only_the_head_of_the_manifest_has_volumes():
+    """A claim for one node would keep pods on others from starting."""
+    cluster = MANIFEST["rayClusterSpec"]
+    head = cluster["headGroupSpec"]["template"]["spec"]
+    mounted = {each["name"] for each in head["containers"][0]["volumeMounts"]}
+    assert mounted == {each["name"] for each in head["volumes"]} == {"job", "runs"}
+    for group in cluster["workerGroupSpecs"]:
+        pod = group["template"]["spec"]
+        assert "volumes" not in pod
+        assert all("volumeMounts" not in container for container in pod["containers"])
+
+
 def test_the_pods_of_the_manifest_have_the_settings_of_nodes_on_premises():
     said = (EXAMPLES / "ray" / "nodes.sh").read_text()
     expected = dict(re.findall(r"^export (RAY_\w+)=(\w+)", said, re.MULTILINE))
