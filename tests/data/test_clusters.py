@@ -179,6 +179,13 @@ def test_a_store_that_says_503_is_asked_again_and_named_in_the_end(
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
+def test_a_panic_of_the_client_is_an_error_with_its_text(hdfs: str):
+    system, path = fsspec.core.url_to_fs(f"{hdfs}/a.tsv")
+    system.pipe_file(path, bytes(10))
+    with pytest.raises(OSError, match=r"^PanicException: "):
+        Ahead(lambda: system.cat_file(path, start=20, end=30)).result()
+
+
 @pytest.mark.parametrize("left", [100, 400])
 def test_a_file_that_has_become_shorter_is_told_at_once(far_folder: str, left: int):
     file_system, path = fsspec.core.url_to_fs(f"{far_folder}/a.tsv")

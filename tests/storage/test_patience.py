@@ -8,7 +8,11 @@ from heterps.storage.patience import Ahead, Patience, waits_for_servers
 QUICK = Patience(total_s=0.2, attempt_s=0.05, first_s=0.01, most_s=0.02)
 
 
-def failing(times: int, error: Exception):
+class PanicException(BaseException):
+    """Of native code, as its bindings raise it."""
+
+
+def failing(times: int, error: BaseException):
     left = [error] * times
 
     def action() -> str:
@@ -72,6 +76,15 @@ def test_work_ahead_gives_its_result_or_its_error():
     assert Ahead(lambda: 7).result() == 7
     with pytest.raises(ValueError, match="no"):
         Ahead(failing(1, ValueError("no"))).result()
+
+
+def test_a_panic_of_native_code_is_an_error_with_its_text():
+    panic = PanicException("index 3 is out of range")
+    with pytest.raises(OSError, match=r"^PanicException: index 3 is out of range$"):
+        Ahead(failing(1, panic)).result()
+    assert Patience(first_s=0.01).persist(failing(1, panic), "hdfs://h/a") == "there"
+    with pytest.raises(InputError, match=r"tried .*\(PanicException: index 3 is out of range\)"):
+        QUICK.persist(failing(1000, panic), "hdfs://h/a")
 
 
 def test_a_large_file_takes_its_time():

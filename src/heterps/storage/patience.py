@@ -61,6 +61,8 @@ class Ahead(Generic[T]):
             self._made.append(self._action())
         except Exception as error:  # noqa: BLE001 - it reaches whoever asks for the result
             self._error = error
+        except BaseException as error:  # noqa: BLE001 - a panic of native code is no Exception
+            self._error = OSError(f"{type(error).__name__}: {error}")
         finally:
             _under_way.discard(self._thread)
 
