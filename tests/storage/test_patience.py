@@ -36,6 +36,41 @@ def test_what_will_not_change_is_raised_at_once(kind: type[OSError]):
     assert action() == "there"  # it was tried once
 
 
+def repr_of(kind: str, text: str) -> str:
+    """As Rust shows it for debugging."""
+    escaped = text.replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'RPCError("{kind}", "{escaped}")'
+
+
+DENIED = 'Permission denied: user=me, access=READ, inode="/a":you:you:----------'
+SECURITY = "org.apache.hadoop.security"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"RPC error: {SECURITY}.AccessControlException: {DENIED}\n\tat a.B.c(B.java:3)", DENIED),
+        (f"RPC error: {SECURITY}.AccessControlException\n{DENIED}", DENIED),
+        (repr_of(f"{SECURITY}.AccessControlException", f"{DENIED}\n\tat a.B.c(B.java:3)"), DENIED),
+        (f"{SECURITY}.authorize.AuthorizationException: not to be me", "not to be me"),
+        (f"{SECURITY}.token.SecretManager$InvalidToken: has expired", "has expired"),
+    ],
+)
+def test_a_refusal_of_hdfs_is_raised_at_once(text: str, said: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HADOOP_USER_NAME", raising=False)
+    with pytest.raises(PermissionError) as raised:
+        Patience().persist(failing(1, RuntimeError(text)), "hdfs://h/a")
+    assert raised.value.strerror == said
+    monkeypatch.setenv("HADOOP_USER_NAME", "me")
+    with pytest.raises(PermissionError, match="HADOOP_USER_NAME is 'me': "):
+        Patience().persist(failing(1, RuntimeError(text)), "hdfs://h/a")
+
+
+def test_what_comes_from_below_a_refusal_is_none():
+    text = "org.apache.hadoop.ipc.RetriableException: busy\n\tat x.AccessControlException.y(X.java)"
+    assert Patience(first_s=0.01).persist(failing(1, RuntimeError(text)), "hdfs://h/a") == "there"
+
+
 def test_the_end_of_patience_names_the_file_and_the_cause():
     with pytest.raises(InputError, match=r"^hdfs://h/a: cannot be reached, tried .*\(no node\)"):
         QUICK.persist(failing(1000, RuntimeError("no\nnode")), "hdfs://h/a")

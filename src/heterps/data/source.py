@@ -130,6 +130,8 @@ def names_in(
         return storage.patience.persist(lambda: listing.names_in(file_system, path), location)
     except (ValueError, ImportError) as error:
         raise InputError(field, f"'{folder}' cannot be opened ({reason(error)})") from None
+    except PermissionError as error:
+        raise InputError(field, f"'{folder}' cannot be read ({reason(error)})") from None
     except OSError as error:
         raise InputError(field, f"'{folder}' is no folder ({reason(error)})") from None
 

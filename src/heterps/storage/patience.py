@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import errno
+import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +33,10 @@ _DEFINITE = (
 
 # Of clients that need not be installed, by name: who lacks a key will not find one by waiting.
 _HOPELESS = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
+
+# What the client of `hdfs://` has in the text of an error alone: who may not, and what.
+_KINDS = r"(?:AccessControlException|AuthorizationException|\$InvalidToken)"
+_REFUSED = re.compile(_KINDS + r"\W+([^\n]*)")
 
 
 class Ahead(Generic[T]):
@@ -117,9 +124,7 @@ class Patience:
                 except _DEFINITE:
                     raise
                 except Exception as error:  # noqa: BLE001 - every client has errors of its own
-                    if type(error).__name__ in _HOPELESS:
-                        fix = "set them in the environment or ~/.aws of every machine that reads"
-                        raise InputError(url, f"{reason(error)}: {fix}") from None
+                    _check_for_hope(error, url)
                     waited = time.monotonic() - began
                     over = waited + pause > self.total_s or _ending.is_set()
                     if over or (alone and not attempt.has_ended):
@@ -144,6 +149,20 @@ _QUICK_S = 1.0
 def waits_for_servers() -> bool:
     """Whether this process is being patient: for a while, since patience ends."""
     return any(time.monotonic() - began > _QUICK_S for began in list(_calls.values()))
+
+
+def _check_for_hope(error: Exception, url: str) -> None:
+    """Raises what another attempt would say as well."""
+    if type(error).__name__ in _HOPELESS:
+        fix = "set them in the environment or ~/.aws of every machine that reads"
+        raise InputError(url, f"{reason(error)}: {fix}") from None
+    said = str(error).replace("\\n", "\n").replace("\\t", "\t").partition("\n\tat ")[0]
+    found = _REFUSED.search(said)
+    if found is not None:
+        user = os.environ.get("HADOOP_USER_NAME")
+        who = f"HADOOP_USER_NAME is '{user}': " if user else ""
+        said = found[1].replace('\\"', '"').rstrip('")')
+        raise PermissionError(errno.EACCES, f"{who}{said}") from None
 
 
 def reason(error: BaseException) -> str:

@@ -35,7 +35,8 @@ _PATIENCE_S, _LOOK_EVERY_S, _GRACE_S = 120.0, 0.1, 2.0
 
 
 class Hdfs(Service):
-    """``within`` stands before every command, as ``ip netns exec …``."""
+    """``within`` stands before every command, as ``ip netns exec …``. With ``permissions`` modes of
+    files count, for all but the user of this process."""
 
     def __init__(
         self,
@@ -44,7 +45,9 @@ class Hdfs(Service):
         datanodes: int = 1,
         host: str = "127.0.0.1",
         within: Sequence[str] = (),
+        permissions: bool = False,
     ) -> None:
+        self._permissions = permissions
         self._folder = folder
         self._host = host
         self._within = within
@@ -163,7 +166,7 @@ class Hdfs(Service):
             "dfs.namenode.name.dir": f"file://{self._folder}/name",
             "dfs.replication": str(len(self._data_ports)),
             "dfs.webhdfs.enabled": "true",
-            "dfs.permissions.enabled": "false",
+            "dfs.permissions.enabled": str(self._permissions).lower(),
             "dfs.namenode.safemode.extension": "0",
             "dfs.namenode.datanode.registration.ip-hostname-check": "false",
             "dfs.heartbeat.interval": "1",
