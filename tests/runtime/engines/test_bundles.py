@@ -147,3 +147,12 @@ def test_what_is_lacking_is_told_with_what_there_is():
         "w1 (a unit of 'gpu', of which the plan has 2) needs CPU 1, GPU 1; "
         "the cluster has 10.0.0.1: CPU 4, GPU 1; 10.0.0.2: CPU 2"
     )
+
+
+def test_what_is_lacking_of_what_others_have_left_is_told_with_custom_resources():
+    bundles = bundles_of(make_job(XPU | {"ray": {"resources": {"XPU": 1}}}))
+    nodes = [node("10.0.0.1", CPU=8), node("10.0.0.2", CPU=2, XPU=2).without({"XPU": 2.0})]
+    assert lacking({"w0": "xpu"}, bundles, nodes, "free are") == (
+        "w0 (a unit of 'xpu', of which the plan has 1) needs CPU 1, XPU 1; "
+        "free are 10.0.0.1: CPU 8; 10.0.0.2: CPU 2, XPU 0"
+    )

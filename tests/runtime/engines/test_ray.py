@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from heterps.errors import InputError, ProcessError
+from heterps.errors import InputError, NoRoomError, ProcessError
 from heterps.events import read_events
 from heterps.runtime.engines.ray.cluster import RayCluster
 from heterps.runtime.engines.ray.engine import RayEngine
@@ -151,6 +151,30 @@ def test_a_plan_for_which_there_is_no_room_says_which_bundle_and_what_there_is(m
     assert "stage-1-replica-2 (a unit of 'xpu', of which the plan has 3) needs" in text
     assert "CPU 1, XPU 1; the cluster has " in text
     assert "XPU 2" in text
+
+
+@pytest.fixture
+def others(cluster):
+    """Have one of the two XPUs; a call gives it back."""
+    group = cluster.ray.util.placement_group([{"XPU": 1}])
+    assert group.wait(30)
+    leave = partial(cluster.ray.util.remove_placement_group, group)
+    yield leave
+    leave()
+
+
+@pytest.mark.usefixtures("others")
+def test_what_others_have_left_is_told_with_who_has_no_room_in_it(
+    make, cluster, tmp_path, monkeypatch
+):
+    impatient = cluster.settings.model_copy(update={"wait_s": 1.0})
+    monkeypatch.setattr(cluster, "settings", impatient)
+    with make(tmp_path) as engine, pytest.raises(NoRoomError) as raised:
+        engine.place({f"stage-1-replica-{n}": "xpu" for n in range(2)})
+    text = str(raised.value)
+    assert "no room for the plan after 1 s, since others use it: stage-1-replica-1 (a unit" in text
+    assert "of 'xpu', of which the plan has 2) needs CPU 1, XPU 1; free are " in text
+    assert "XPU 1: wait for them, or raise ray.wait_s" in text
 
 
 def test_what_others_use_is_not_in_the_limits(make, cluster, tmp_path):

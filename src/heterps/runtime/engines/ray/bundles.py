@@ -128,7 +128,10 @@ def limits(
 
 
 def lacking(
-    wanted: Mapping[str, str], bundles: Mapping[str, Bundle], nodes: Sequence[Node]
+    wanted: Mapping[str, str],
+    bundles: Mapping[str, Bundle],
+    nodes: Sequence[Node],
+    there_is: str = "the cluster has",
 ) -> str | None:
     """Which process there is no room for and what there is, in one line; None when all fit."""
     left = list(nodes)
@@ -137,11 +140,15 @@ def lacking(
         if at is None:
             what = f"a unit of '{type_}'" if type_ else "a parameter server"
             count = sum(other == type_ for other in wanted.values())
-            there = "; ".join(node.text for node in nodes) or "no node"
             needs = f"{name} ({what}, of which the plan has {count}) needs {bundles[type_].text}"
-            return f"{needs}; the cluster has {there}"
+            return f"{needs}; {there_is} {shown(nodes)}"
         left[at] = left[at].without(bundles[type_].resources)
     return None
+
+
+def shown(nodes: Sequence[Node]) -> str:
+    """What nodes have, in one line."""
+    return "; ".join(node.text for node in nodes) or "no node"
 
 
 def _served(

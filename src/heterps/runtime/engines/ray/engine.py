@@ -10,7 +10,7 @@ from typing import Any
 
 from heterps.errors import NoRoomError
 from heterps.runtime.engines.base import GRACE_S, Engine, ProcessSpec, Site
-from heterps.runtime.engines.ray.bundles import lacking, limits
+from heterps.runtime.engines.ray.bundles import lacking, limits, shown
 from heterps.runtime.engines.ray.cluster import RayCluster
 from heterps.runtime.engines.ray.handle import RayHandle
 from heterps.runtime.engines.ray.keeper import PREFIX, Keeper
@@ -152,7 +152,8 @@ class RayEngine(Engine):
         if missing is not None:
             fix = "lower the limit, give another plan, or add nodes"
             return f"the cluster lacks what the plan needs: {missing}: {fix}"
-        free = self._ray.available_resources()
-        shown = ", ".join(f"{n} {free[n]:g}" for n in sorted(free) if n in ("CPU", "GPU"))
+        free = self._cluster.open_nodes
+        missing = lacking(self._units, self._cluster.bundles, free, "free are")
+        missing = missing or f"free by now are {shown(free)}"
         problem = f"has no room for the plan after {wait_s:g} s, since others use it"
-        return f"the cluster {problem} (free are {shown}): wait for them, or raise ray.wait_s"
+        return f"the cluster {problem}: {missing}: wait for them, or raise ray.wait_s"
