@@ -1,6 +1,9 @@
 """Limits that change while a run goes on."""
 
 import json
+import os
+import signal
+import threading
 
 import pytest
 
@@ -14,6 +17,7 @@ from heterps.runtime.prepare import prepare
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.scaling import are_lost, used_units
 from heterps.runtime.specs import units_of
+from heterps.runtime.stop import Stop
 from heterps.runtime.training import train_run
 from heterps.testing.faults import dying_engine
 from heterps.testing.forking import ForkEngine
@@ -137,10 +141,11 @@ def test_a_plan_that_is_still_the_best_by_what_was_seen_stays(data, tmp_path):
     assert notes == ["the plan stays: by what was seen so far it is still the best"]
 
 
-def trained(job, path, engine=ForkEngine, report=lambda status: None):
+def trained(job, path, engine=ForkEngine, report=lambda status: None, **options):
     setup, notes = prepare(job), []
+    options = {"notice": notes.append} | options
     with RunFolder.create(path, setup.job, setup.plan_document()) as folder:
-        train_run(setup, folder, report, engine, notice=notes.append)
+        train_run(setup, folder, report, engine, **options)
     kinds = ("replanned", "failure")
     found = [event for event in read_events(path / "events.jsonl") if event["kind"] in kinds]
     return outcome(folder), found, notes
@@ -228,3 +233,99 @@ def test_a_worker_that_never_starts_costs_its_unit(data, tmp_path):
     assert found.distance(reference(job)) <= 1e-5
     kept = RunFolder.open(tmp_path / "run").job
     assert kept.cluster == job.cluster, "a run that is resumed may find the unit again"
+
+
+WAITS = "waiting up to {:g} s for units to come; Ctrl-C ends the run"
+
+
+class Losing:
+    """Engines that wait so long, and lose all units but one at step 20, with a worker if ``kills``;
+    they are back as soon as somebody waits for them, if they come ``back`` at all. ``notes`` are
+    what the person has read."""
+
+    def __init__(self, wait_s, *, kills=False, back=True):
+        self.there, self.wait_s, self.handles = {"cpu": 16}, wait_s, {}
+        self.notes, self._kills, self._back = [], kills, back
+
+    def engine(self, folder):
+        cluster = self
+
+        class Engine(ForkEngine):
+            wait_s = cluster.wait_s
+
+            def limits(self, units):
+                return dict(cluster.there)
+
+            def start(self, spec):
+                cluster.handles[spec.name] = super().start(spec)
+                return cluster.handles[spec.name]
+
+        return Engine(folder)
+
+    def report(self, status):
+        if status.step >= 20 and self.there == {"cpu": 16} and not self.notes:
+            self.there["cpu"] = 1
+            if self._kills:
+                os.kill(self.handles["stage-1-replica-0"].pid, signal.SIGKILL)
+
+    def notice(self, line):
+        self.notes.append(line)
+        if self._back and line == WAITS.format(self.wait_s):
+            self.there["cpu"] = 16
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kills", [False, True])
+def test_units_without_which_there_is_no_plan_are_waited_for(data, tmp_path, kills):
+    job, cluster = make_job(data, workload__epochs=8), Losing(60.0, kills=kills)
+    found, events, _ = trained(
+        job, tmp_path / "run", cluster.engine, cluster.report, notice=cluster.notice
+    )
+    assert cluster.notes.count(WAITS.format(60)) == 1
+    assert sum(line.startswith("there is no plan for cpu=1") for line in cluster.notes) == 1
+    assert [event for event in events if event["kind"] == "replanned"] == []
+    assert found.distance(reference(job)) <= 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("by", "wait_s", "waits"),
+    [("the engine", 2.0, True), ("the engine", 0.0, False), ("a person", 250.0, False)],
+)
+def test_the_wait_for_units_has_an_end(data, tmp_path, by, wait_s, waits):
+    job, path = make_job(data, workload__epochs=8), tmp_path / "run"
+    cluster = Losing(wait_s, back=False)
+
+    def report(status):
+        if by == "the engine":
+            cluster.report(status)
+        elif status.step >= 20:
+            write_limits(path, job, {"cpu": 1})
+
+    with pytest.raises(InputError, match="1 units of 'cpu' are too few for 2 stages"):
+        trained(job, path, cluster.engine, report, notice=cluster.notice)
+    assert (WAITS.format(wait_s) in cluster.notes) == waits
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_person_can_end_the_wait_for_units(data, tmp_path):
+    job, path = make_job(data, workload__epochs=8), tmp_path / "run"
+    cluster, stop = Losing(250.0, back=False), Stop()
+
+    def notice(line):
+        cluster.notice(line)
+        if line == WAITS.format(250):
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    before = signal.signal(signal.SIGINT, stop.ask)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trained(job, path, cluster.engine, cluster.report, notice=notice, stop=stop)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    *_, last = read_events(path / "events.jsonl")
+    assert last["kind"] == "interrupted"
+    assert last["snapshot"] is not None

@@ -95,10 +95,13 @@ class Elastic:
             self.begin(limits)
 
     def limits(self) -> dict[str, int]:
-        """What the job allows, or was said since, as far as it is there."""
+        """What is allowed, as far as it is there."""
         there = self._room_beside(self._setup)
-        allowed = {**self.most, **read_limits(self._path.parent)}
-        return {name: min(limit, there.get(name, limit)) for name, limit in allowed.items()}
+        return {name: min(limit, there.get(name, limit)) for name, limit in self.allowed().items()}
+
+    def allowed(self) -> dict[str, int]:
+        """By the job, or by what was said since."""
+        return {**self.most, **read_limits(self._path.parent)}
 
     def settle(self) -> None:
         """Until no plan is being made any more."""
@@ -111,9 +114,11 @@ class Elastic:
 
     def plan_at_once(self, limits: Mapping[str, int]) -> None:
         """Changes count from these limits on: units that come back are seen as new ones, however
-        soon they do."""
-        self._known = dict(limits)
-        self.plan(limits)
+        soon they do. Limits that no plan was found for are not planned for again."""
+        if self.error is None or limits != self._known:
+            self._known = dict(limits)
+            self.proposal = self.error = None
+            self.plan(limits)
 
     def drifted(self) -> None:
         """The run is far from its prediction: refits the profile, and plans with that. Not while

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -35,6 +36,8 @@ from heterps.runtime.scaling import Estimate, are_lost, used_units, with_limits
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
 from heterps.runtime.specs import place_of
 from heterps.runtime.stop import Stop, StoppedError
+
+_LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -211,6 +214,11 @@ class _Run:
             except DamagedStartError as error:
                 first, start = None, self._before(start, error)
                 continue
+            except HeterPSError as error:  # units have gone, and there is no plan without them
+                if error is not self._elastic.error:
+                    raise
+                if self._stop.asked:
+                    raise StoppedError from None
             else:
                 return self._result(generation)
             start = self._snapshots.newest(self._warn) or first
@@ -231,7 +239,7 @@ class _Run:
         self._elastic.there = engine.limits
         self._cores = engine.cores
         if before is not None:
-            self._fit()
+            self._fit(engine)
         elif (demand := demand_of(self._setup, self._cores)).oversubscribed:
             self._events.write("oversubscribed", busy=demand.busy, cores=demand.cores)
         self._generation = Generation(
@@ -249,18 +257,33 @@ class _Run:
         )
         return self._generation
 
-    def _fit(self) -> None:
+    def _fit(self, engine: Engine) -> None:
         """To what is left of the cluster after a failure, by another plan if units of this one are
-        gone. Raises what there is no plan for."""
-        self._elastic.settle()
-        limits = self._elastic.limits()
-        if not are_lost(used_units(self._setup.job, self._stages), limits):
-            return
-        self._elastic.plan_at_once(limits)
-        if self._elastic.error is not None:
-            raise self._elastic.error
-        if self._elastic.proposal is not None:
-            self._replan(self._elastic.proposal, None)
+        gone. Where there is none, units may come for as long as the engine says. Raises what there
+        is no plan for."""
+        elastic = self._elastic
+        elastic.settle()
+        ends_at: float | None = None
+        used = used_units(self._setup.job, self._stages)
+        while are_lost(used, limits := elastic.limits()):
+            elastic.plan_at_once(limits)
+            if elastic.error is None:
+                if elastic.proposal is not None:
+                    self._replan(elastic.proposal, None)
+                return
+            if ends_at is None:
+                ends_at = self._begin_to_wait(used, engine)
+            if time.monotonic() >= ends_at:
+                raise elastic.error
+            engine.look_again(_LOOK_EVERY_S)
+        elastic.error = None
+
+    def _begin_to_wait(self, used: Mapping[str, int], engine: Engine) -> float:
+        """Until when. What a person has taken away is not waited for."""
+        wait_s = 0.0 if are_lost(used, self._elastic.allowed()) else engine.wait_s
+        if wait_s:
+            self._warn(f"waiting up to {wait_s:g} s for units to come; Ctrl-C ends the run")
+        return time.monotonic() + wait_s
 
     def _go_on_or_raise(self, error: HeterPSError) -> None:
         process = error.name if isinstance(error, ProcessError) else _who(error)

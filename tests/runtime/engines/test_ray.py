@@ -177,6 +177,17 @@ def test_what_others_have_left_is_told_with_who_has_no_room_in_it(
     assert "XPU 1: wait for them, or raise ray.wait_s" in text
 
 
+def test_what_others_give_back_is_seen_by_who_waits_for_it(make, cluster, others, tmp_path):
+    with make(tmp_path) as engine:
+        assert engine.wait_s == cluster.settings.wait_s
+        for count, act in ((1, lambda: None), (2, others)):
+            act()
+            deadline = time.monotonic() + 30
+            while engine.limits({})["xpu"] != count and time.monotonic() < deadline:
+                engine.look_again(0.2)
+            assert engine.limits({})["xpu"] == count
+
+
 def test_what_others_use_is_not_in_the_limits(make, cluster, tmp_path):
     def limit(engine):
         cluster.look()

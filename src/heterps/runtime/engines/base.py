@@ -149,6 +149,15 @@ class Engine(ABC):
         return dict.fromkeys(units, Site(self.host, self.folder))
 
     @property
+    def wait_s(self) -> float:
+        """How long units that have gone may take to come back, or others in their place."""
+        return 0.0
+
+    def look_again(self, after_s: float) -> None:
+        """Where nothing is placed: `limits` then tells what there is by that time."""
+        time.sleep(after_s)
+
+    @property
     def cores(self) -> int:
         """Of all hosts that processes may run on."""
         return len(os.sched_getaffinity(0))

@@ -124,6 +124,14 @@ class RayCluster:
             seen = [node for node in self._nodes if node.id in free]
             self._of_others = {n.id: of_others(n, free[n.id], own.get(n.id, {})) for n in seen}
 
+    def look_without_own(self) -> None:
+        """The same where this run waits for room, and has none."""
+        self.own = {}
+        try:
+            self.look()
+        finally:
+            self.own = None
+
     def close(self) -> None:
         self._closing.set()
         self._watcher.join()

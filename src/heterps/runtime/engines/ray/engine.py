@@ -64,6 +64,15 @@ class RayEngine(Engine):
         return limits(units, self._cluster.bundles, self._cluster.open_nodes, at)
 
     @property
+    def wait_s(self) -> float:
+        return float(self._cluster.settings.wait_s)
+
+    def look_again(self, after_s: float) -> None:
+        assert self._group is None, "placed already"
+        super().look_again(after_s)
+        self._cluster.look_without_own()
+
+    @property
     def cores(self) -> int:
         """Where this machine is the only one: its own, whatever Ray was told."""
         nodes = self._cluster.nodes
@@ -140,9 +149,7 @@ class RayEngine(Engine):
         deadline = time.monotonic() + wait_s
         while not self._group.wait(timeout_seconds=_LOOK_S):
             if time.monotonic() > deadline:
-                self._cluster.own = {}  # who waits for room has none
-                self._cluster.look()
-                self._cluster.own = None
+                self._cluster.look_without_own()
                 self._ray.util.remove_placement_group(self._group)
                 self._group = None
                 raise NoRoomError("ray", self._why_no_room(wait_s))
