@@ -41,6 +41,13 @@ class Ask(SparseEmbedding):
         super().__init__(["made"], 2)
 
 
+class Fold(Layer):
+    """Overwrites a name of the data."""
+
+    def forward(self, batch, context):
+        return {"a": batch["a"] % 2}
+
+
 def small_chain():
     return Chain(
         [
@@ -241,6 +248,13 @@ class TestRefusals:
         chain = Chain([("make", Make()), ("late", Ask()), ("loss", LogLoss())])
         with pytest.raises(ModelError, match="layer 'late': reads 'made'"):
             trace(chain, {"label": torch.zeros(3)})
+
+    def test_ids_that_a_layer_makes_anew(self):
+        chain = Chain(
+            [("fold", Fold()), ("rows", SparseEmbedding(["a"], 1)), ("loss", LogLoss())],
+        )
+        with pytest.raises(ModelError, match="layer 'rows': its ids are asked for by 'a'"):
+            trace(chain, BATCH)
 
     def test_an_empty_batch(self):
         with pytest.raises(ModelError, match="batch: is empty"):

@@ -4,6 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from heterps.runtime.prepare import prepare
+from heterps.runtime.profiling.exchange import read_batches, time_cuts
 from heterps.runtime.trained import load_run
 from heterps.testing.runs import epochs_for, make_data, reference, run, small_job, stages
 
@@ -90,7 +92,11 @@ def check(job, folder):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_name_may_be_made_in_training_alone_or_in_prediction_alone(tmp_path, training):
-    check(make_job(tmp_path, function="of_one_mode", args={"training": training}), tmp_path / "run")
+    job = make_job(tmp_path, function="of_one_mode", args={"training": training})
+    check(job, tmp_path / "run")
+    setup = prepare(job)
+    batches, _ = read_batches(setup)
+    assert len(time_cuts(setup, batches[0])) == 4  # what a profile needs
 
 
 def test_a_last_layer_that_reads_no_label_and_no_weight_is_measured_by_them(tmp_path):

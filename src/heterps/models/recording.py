@@ -73,7 +73,14 @@ def _rows(chain: Chain, name: str, data: Batch, step: Step, context: Context) ->
     if layer is None:
         return {}
     # Only names of the data: in a run ids are asked for before the layers in front have run.
-    ids = layer.ids(_Noting(data, name, step.reads), context.at(name))
+    read: set[str] = set()
+    ids = layer.ids(_Noting(data, name, read), context.at(name))
+    for each in read:
+        if step.before[each] is not data[each]:
+            problem = f"its ids are asked for by '{each}' of the data, which a layer before it"
+            fix = "makes anew: let that one make another name"
+            raise ModelError(f"layer '{name}'", f"{problem} {fix}")
+    step.reads |= read
     rows = ask(_Zeros(chain, layer.dim), layer.table, ids, context.training).rows
     step.row_bytes = rows.values.numel() * torch.float32.itemsize
     return {name: rows}

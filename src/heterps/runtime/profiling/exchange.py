@@ -231,7 +231,7 @@ def _tensors_at_cuts(setup: Setup, batch: Batch) -> list[tuple[Batch, Batch]]:
     named, found = dict(batch), []
     with torch.no_grad():
         for at, (name, _) in enumerate(chain.layers):
-            crossing = {each: named[each] for each in traced.needed[at]}
+            crossing = {each: named[each] for each in traced.needed[at] if each in named}
             found.append((crossing, {each: named[each] for each in traced.gradients[at]}))
             part = chain.slice(at, at)
             rows = {
