@@ -10,7 +10,10 @@ from heterps.errors import InputError
 from heterps.events import read_events
 from heterps.runtime.coordinator import Coordinator
 from heterps.runtime.prepare import prepare
+from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.saved_model import load_dense, read_manifest
+from heterps.runtime.training import train_run
+from heterps.testing.forking import ForkEngine
 from heterps.testing.live_runs import LiveRun
 from heterps.testing.runs import (
     Outcome,
@@ -158,6 +161,24 @@ def test_a_run_without_improvement_ends_early(data, tmp_path):
     assert result.stopped_early
     assert result.steps == 12
     assert read_manifest(tmp_path / "run/best")["step"] == 4
+
+
+def test_a_validation_that_measures_nothing_is_told_and_ends_nothing(data, tmp_path):
+    table = pq.read_table(next((make_data(data, "clicks") / "validation").glob("*.parquet")))
+    at = table.schema.get_field_index("label")
+    one_class = table.set_column(at, "label", pa.array([0] * len(table)))
+    pq.write_table(one_class, tmp_path / "one_class.parquet")
+    spec = {"every": 4, "patience": 2}
+    held = {"data__validation": str(tmp_path / "one_class.parquet")}
+    setup = prepare(few_steps(data, 20, "ctrdnn", validation=spec, **held))
+    told = []
+    with RunFolder.create(tmp_path / "run", setup.job, setup.plan_document()) as folder:
+        result = train_run(setup, folder, make_engine=ForkEngine, notice=told.append)
+    assert result.steps == 20
+    assert result.best is None
+    assert not (tmp_path / "run/best").exists()
+    (line,) = (line for line in told if "auc" in line)
+    assert "it needs labels of both classes" in line
 
 
 @pytest.fixture(scope="module")

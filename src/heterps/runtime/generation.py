@@ -3,6 +3,7 @@ first failure. Segments of batches, validation and snapshots between them."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -17,7 +18,7 @@ from heterps.runtime.elastic import Elastic, ReplanError, figures, shown
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.failure import patience_s
 from heterps.runtime.findings import Findings
-from heterps.runtime.metrics import counts_for, is_better, unpack_counts
+from heterps.runtime.metrics import counts_for, is_better, nothing_measured, unpack_counts
 from heterps.runtime.prepare import Setup
 from heterps.runtime.progress import LEAST_AHEAD, Progress, Status, Validation
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
@@ -71,6 +72,7 @@ class Generation:
         self._elastic = elastic
         self._started_s = 0.0  # what it took to start
         self._stopping = False
+        self._unmeasured = False
         self._start = start
         self._stop = stop or Stop()
         self.standing = Standing(**(start.about["standing"] if start else {}))
@@ -368,6 +370,11 @@ class Generation:
         standing, metric = self.standing, self._setup.metric
         standing.metrics = values
         before = standing.best[metric] if standing.best else None
+        if math.isnan(values[metric]):
+            if not self._unmeasured:
+                self._notice(f"validation at step {standing.step} {nothing_measured(metric)}")
+            self._unmeasured = True
+            return False
         if is_better(metric, values[metric], before):
             standing.best, standing.worse = values, 0
             return True

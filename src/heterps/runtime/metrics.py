@@ -284,6 +284,16 @@ def is_better(metric: str, value: float, than: float | None) -> bool:
     return value > than if metric in LARGER_IS_BETTER else value < than
 
 
+def nothing_measured(metric: str) -> str:
+    """What a value that is no number says to the person."""
+    reasons = {
+        "auc": "it needs labels of both classes",
+        "loss": "let the last layer make 'loss' when it predicts, too, or have a task",
+    }
+    reason = f" ({reasons[metric]})" if metric in reasons else ""
+    return f"has no {metric}{reason}, so it counts neither for the best model nor for patience"
+
+
 def _doubles(values: Tensor) -> Floats:
     doubles: Floats = values.detach().to("cpu", torch.float64).numpy()
     return doubles
