@@ -1,6 +1,7 @@
 """Snapshots on disk, without a run around them."""
 
 import os
+import shutil
 import threading
 
 import pytest
@@ -147,6 +148,42 @@ def test_what_a_killed_writer_has_left_is_no_snapshot_and_is_swept(snapshots):
     assert snapshots.last_step == 3
     snapshots.sweep()
     assert not torn.exists()
+
+
+def test_what_is_half_written_is_no_snapshot_whatever_its_name_ends_with(snapshots):
+    write(snapshots, 3)
+    (snapshots.folder / "step-00000009.partial-012345678901").mkdir()
+    assert names(snapshots) == ["step-00000003"]
+
+
+def test_a_kill_while_an_old_one_is_removed_leaves_no_snapshot(snapshots, monkeypatch):
+    write(snapshots, 2)
+    old = snapshots.paths()[0]
+    write(snapshots, 4, 6)
+
+    def begin_to_remove(path, **_):
+        (path / "manifest.json").unlink(missing_ok=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", begin_to_remove)
+        write(snapshots, 8)
+    assert not old.exists()
+    assert names(snapshots) == ["step-00000008", "step-00000006", "step-00000004"]
+    snapshots.sweep()
+    assert len(list(snapshots.folder.iterdir())) == 3
+
+
+def test_one_that_cannot_be_read_does_not_keep_the_others(tmp_path):
+    snapshots = Snapshots(tmp_path, keep=2)
+    write(snapshots, 2, 4)
+    (snapshots.paths()[1] / "tables" / "manifest.json").unlink()
+    write(snapshots, 6)
+    assert names(snapshots) == ["step-00000006", "step-00000004"]
+    flip(snapshots.paths()[0] / "tables" / "manifest.json")
+    write(snapshots, 8)
+    assert names(snapshots) == ["step-00000008", "step-00000006", "step-00000004"]
+    write(snapshots, 10)
+    assert names(snapshots) == ["step-00000010", "step-00000008"]
 
 
 def test_damaged_ones_do_not_crowd_out_those_that_come_later(tmp_path):

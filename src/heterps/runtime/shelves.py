@@ -15,6 +15,7 @@ was cut off, is in nobody's way.
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import shutil
 from abc import ABC, abstractmethod
@@ -29,6 +30,7 @@ from heterps.runtime.saved_model import MANIFEST, TABLES, save_dense, save_to_ur
 from heterps.storage.places import Place, Url
 
 PREFIX = "step-"
+_LOCAL = re.compile(r"step-\d+")
 _DAMAGED = "damaged.json"
 
 SaveTables = Callable[[Place], None]
@@ -73,7 +75,8 @@ class LocalShelf(Shelf):
         self.folder: Path = folder
 
     def places(self) -> list[Place]:
-        return [*sorted(self.folder.glob(f"{PREFIX}*[0-9]"), reverse=True)]
+        found = [path for path in self.folder.glob(f"{PREFIX}*") if _LOCAL.fullmatch(path.name)]
+        return [*sorted(found, reverse=True)]
 
     def write(
         self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], tables: SaveTables
@@ -85,8 +88,12 @@ class LocalShelf(Shelf):
         return path
 
     def remove(self, place: Place) -> None:
+        """Under another name: what a killed process leaves of it is no snapshot."""
         assert isinstance(place, Path)
-        shutil.rmtree(place, ignore_errors=True)
+        partial = place.with_name(f"{place.name}.partial-{secrets.token_hex(6)}")
+        with contextlib.suppress(OSError):
+            place.rename(partial)
+            shutil.rmtree(partial, ignore_errors=True)
 
     def set_aside(self, place: Place) -> None:
         assert isinstance(place, Path)

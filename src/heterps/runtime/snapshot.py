@@ -13,10 +13,11 @@ Or at a URL, which ``snapshot.to`` of the job names.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,20 +139,25 @@ class Snapshots:
 
     def _let_go(self, last: Place) -> None:
         """Of the oldest, but not of the bases of those that are kept. When these have one base
-        between them, the newest that has another is kept too, in case it is damaged."""
+        between them, the newest that has another is kept too, in case it is damaged. What cannot
+        be read is not counted, and goes when it is older than all that are kept."""
         try:
             there = self.paths()
-            paths = [path for path in there if _counts(path, last)]
-            chains = {path: _chain(path) for path in paths}
-        except (SnapshotError, InputError):
-            return  # a damaged one does not say what it needs
+            chains = _chains([path for path in there if _counts(path, last)])
+        except InputError:
+            return
+        if last not in chains:
+            return
+        paths = list(chains)
         kept = paths[: self._keep]
         firsts = {chains[path][0] for path in kept}
         if len(kept) > 1 and len(firsts) == 1:
             kept += [path for path in paths if chains[path][0] not in firsts][:1]
         needed = {held for path in kept for held in chains[path]}
+        oldest = min(step_of(path) for path in needed)
         for path in there:
-            if _real(path) not in needed:
+            readable = path in chains or not _counts(path, last)
+            if _real(path) not in needed and (readable or step_of(path) < oldest):
                 self._shelf.remove(path)
         if self.are_remote:
             self.sweep()  # a server may have gone on writing to one that was given up
@@ -171,6 +177,15 @@ def _counts(path: Place, last: Place) -> bool:
 
 def _real(path: Place) -> Place:
     return path.resolve() if isinstance(path, Path) else path
+
+
+def _chains(paths: Iterable[Place]) -> dict[Place, list[Place]]:
+    """By snapshot, in this order, without those that are damaged."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(SnapshotError):
+            found[path] = _chain(path)
+    return found
 
 
 def _chain(path: Place) -> list[Place]:
