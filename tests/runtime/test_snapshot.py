@@ -10,7 +10,8 @@ import torch
 from heterps.errors import SnapshotError
 from heterps.ps import SparseTable
 from heterps.runtime.saved_model import saving
-from heterps.runtime.snapshot import Snapshots, Writer, base_of, next_base, verified
+from heterps.runtime.snapshot import Snapshots, base_of, next_base, verified
+from heterps.runtime.snapshot_writer import Writer
 from heterps.testing.snapshots import flip, write_chain
 
 STATE = {"layer.weight": torch.arange(6.0), "optimizer/layer.weight/exp_avg": torch.ones(6)}

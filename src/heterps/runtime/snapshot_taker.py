@@ -15,7 +15,8 @@ from heterps.ps.client import Saved
 from heterps.runtime.coordinator import Coordinator
 from heterps.runtime.prepare import Setup
 from heterps.runtime.saved_model import TABLES
-from heterps.runtime.snapshot import RunSnapshot, Snapshots, Writer, next_base
+from heterps.runtime.snapshot import RunSnapshot, Snapshots, next_base
+from heterps.runtime.snapshot_writer import Writer
 from heterps.runtime.standing import Standing
 from heterps.storage.places import Place
 
