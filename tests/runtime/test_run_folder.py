@@ -33,7 +33,7 @@ def test_a_new_folder_holds_what_went_in(tmp_path, job):
         names = {entry.name for entry in run.path.iterdir()}
         assert names == {
             *("job.yaml", "plan.json", "profile.json", "versions.json", "code"),
-            *("key", "lock", "logs"),
+            *("key", "lock", "logs", "identity.json"),
         }
         assert stat.S_IMODE((run.path / "key").stat().st_mode) == 0o600
         assert len(run.key) == 32

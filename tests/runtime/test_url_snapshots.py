@@ -5,6 +5,7 @@ import torch
 
 from heterps.errors import InputError, SnapshotError
 from heterps.ps import SparseTable
+from heterps.runtime.identity import Identity
 from heterps.runtime.snapshot import Check, Snapshots, base_of, next_base
 from heterps.storage.places import place
 from heterps.testing.runs import small_job
@@ -16,7 +17,8 @@ STATE = {"layer.weight": torch.arange(6.0)}
 
 @pytest.fixture(params=["hdfs", "s3"])
 def snapshots(request, tmp_path):
-    return Snapshots(tmp_path, keep=2, folder=place(f"{request.getfixturevalue(request.param)}/r"))
+    folder = place(f"{request.getfixturevalue(request.param)}/r")
+    return Snapshots(tmp_path, 2, folder, Identity.new().id)
 
 
 def steps_of(snapshots):
@@ -76,8 +78,10 @@ def test_a_new_run_does_not_take_the_place_of_another(snapshots, tmp_path):
     snapshots.claim()
     snapshots.claim()
     write_chain(snapshots, STATE, 3)
+    snapshots.claim()
+    other = Snapshots(tmp_path, 2, snapshots.folder, Identity.new().id)
     with pytest.raises(InputError, match=r"^snapshot.to: .*/r holds snapshots of another run"):
-        snapshots.claim()
+        other.claim()
 
 
 def test_a_store_that_is_away_is_no_damage(tmp_path, s3):
@@ -87,6 +91,6 @@ def test_a_store_that_is_away_is_no_damage(tmp_path, s3):
     assert str(gone.folder) == "webhdfs://127.0.0.1:1/a/run"
     with pytest.raises(InputError, match="cannot be reached"):
         gone.newest()
-    none = Snapshots(tmp_path, folder=place("s3://none-such/r"))
+    none = Snapshots(tmp_path, 2, place("s3://none-such/r"), Identity.new().id)
     with pytest.raises(InputError, match=r"^s3://none-such/r.*: cannot be written"):
         none.claim()

@@ -39,7 +39,9 @@ def resumed(
         if (folder.path / METRICS).exists() and not changes:
             problem = "has ended; to train on, say more, such as --set workload.epochs=2"
             raise InputError(str(path), problem)
+        folder.identify()
         snapshots = Snapshots.of(folder.path, folder.job)
+        snapshots.claim(again=True)
         start = snapshots.newest(warn)
         job = load_job(folder.path / JOB, changes)
         later = Snapshots.of(folder.path, job)

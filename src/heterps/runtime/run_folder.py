@@ -8,6 +8,7 @@ metrics.json   the result, once there is one
 model/  best/  dense.safetensors, tables/ (a snapshot of the parameter servers), manifest.json
 logs/          what each process said
 key  lock      the run's secret; who coordinates it
+identity.json  the run's id
 ```
 """
 
@@ -33,7 +34,8 @@ from heterps.events import EventLog, finite
 from heterps.job.load import load_job, read_document
 from heterps.job.spec import Job
 from heterps.runtime import saved_model
-from heterps.runtime.snapshot import Snapshots
+from heterps.runtime.identity import Identity, id_at
+from heterps.runtime.snapshot import SNAPSHOTS, Snapshots, snapshots_folder
 from heterps.wire.keys import KEY_FILE, create_key, read_key
 
 JOB, PLAN, PROFILE, VERSIONS = "job.yaml", "plan.json", "profile.json", "versions.json"
@@ -64,11 +66,13 @@ class RunFolder:
         """
         run = cls(_new_path(job) if path is None else Path(path))
         run._make()
-        Snapshots.of(run.path, job).claim()
+        identity = Identity.new()
+        Snapshots.of(run.path, job, identity.id).claim()
         run._lock = _locked(run.path)
         profile = profile or job.profile
         documents = {PLAN: plan, PROFILE: profile, VERSIONS: versions or installed_versions()}
         try:
+            identity.write(run.path)
             run._fill(job, {name: held for name, held in documents.items() if held is not None})
         except BaseException:
             run.close()
@@ -128,6 +132,14 @@ class RunFolder:
             self.logs.mkdir(exist_ok=True)
             if not (self.path / KEY_FILE).exists():
                 create_key(self.path)
+
+    def identify(self) -> None:
+        """A folder that does not say who it is, as on another machine, learns it from the run's
+        snapshots."""
+        if Identity.of(self.path) is None:
+            there = snapshots_folder(self.path, self.job)
+            found = None if there == self.path / SNAPSHOTS else id_at(there)
+            (Identity(found) if found else Identity.new()).write(self.path)
 
     def close(self) -> None:
         """Give the lock back; the end of the process does so too."""

@@ -2,14 +2,15 @@
 
 ```text
                  on a disk                       at a URL
- named           step-00001200                   step-00001200-3f9a01c2, never the same twice
+ named           step-00001200                   step-00001200-9d04e1f7-3f9a01c2
  is one when     its folder has this name        its manifest is there, which is written last
  half written    step-00001200.partial-…         no manifest
  set aside       step-00001200.damaged           damaged.json in place of its manifest
 ```
 
-A name at a URL tells its writer: one of an earlier generation that still writes, on a machine that
-was cut off, is in nobody's way.
+A name at a URL begins with the step and the run, and is never the same twice: a writer of an
+earlier generation that still writes, on a machine that was cut off, is in nobody's way. Names of
+earlier versions do not tell the run.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from heterps.storage.places import Place, Url
 
 PREFIX = "step-"
 _LOCAL = re.compile(r"step-\d+")
+_AT_URL = re.compile(r"step-\d+(?:-(?P<run>[0-9a-f]{8}))?-[0-9a-f]{8}")
 _DAMAGED = "damaged.json"
 
 SaveTables = Callable[[Place], None]
@@ -47,7 +49,11 @@ class Shelf(ABC):
 
     @abstractmethod
     def places(self) -> list[Place]:
-        """Of all snapshots, the newest first, damaged or not."""
+        """Of all snapshots of this run, the newest first, damaged or not."""
+
+    @abstractmethod
+    def marks(self) -> set[str | None]:
+        """Of the runs whose snapshots are here, this one or others; None: a name does not say."""
 
     @abstractmethod
     def write(
@@ -77,6 +83,9 @@ class LocalShelf(Shelf):
     def places(self) -> list[Place]:
         found = [path for path in self.folder.glob(f"{PREFIX}*") if _LOCAL.fullmatch(path.name)]
         return [*sorted(found, reverse=True)]
+
+    def marks(self) -> set[str | None]:
+        return {None} if self.places() else set()
 
     def write(
         self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], tables: SaveTables
@@ -111,16 +120,23 @@ class LocalShelf(Shelf):
 
 
 class UrlShelf(Shelf):
-    def __init__(self, folder: Url) -> None:
+    """``mark`` of the run's id stands in the names of its snapshots; without one all are its."""
+
+    def __init__(self, folder: Url, mark: str | None = None) -> None:
         self.folder: Url = folder
+        self._mark = mark
 
     def places(self) -> list[Place]:
-        return [self.folder / name for name, held in self._held().items() if MANIFEST in held]
+        return [self.folder / name for name, held in self._own().items() if MANIFEST in held]
+
+    def marks(self) -> set[str | None]:
+        return {_mark_in(name) for name, held in self._held().items() if MANIFEST in held}
 
     def write(
         self, step: int, state: Mapping[str, Tensor], about: Mapping[str, Any], tables: SaveTables
     ) -> Url:
-        name = f"{PREFIX}{step:08d}-{secrets.token_hex(4)}"
+        parts = [f"{step:08d}", *([self._mark] if self._mark else []), secrets.token_hex(4)]
+        name = PREFIX + "-".join(parts)
         save_to_url(self.folder / name, state, about, tables)
         return self.folder / name
 
@@ -138,7 +154,7 @@ class UrlShelf(Shelf):
 
     def sweep(self) -> None:
         with contextlib.suppress(InputError):
-            for name, held in self._held().items():
+            for name, held in self._own().items():
                 if not {MANIFEST, _DAMAGED} & held:
                     (self.folder / name).remove_if_possible()
 
@@ -146,15 +162,31 @@ class UrlShelf(Shelf):
         assert isinstance(place, Url)
         return sum(place.files().values())
 
+    def _own(self) -> dict[str, set[str]]:
+        """Those of this run, and those that do not say whose they are."""
+        own = (None, self._mark)
+        held = self._held()
+        return {n: h for n, h in held.items() if self._mark is None or _mark_in(n) in own}
+
     def _held(self) -> dict[str, set[str]]:
         """The names of the files in each snapshot's folder, the newest first."""
         held: dict[str, set[str]] = {}
         for name in self.folder.files():
             top, _, rest = name.partition("/")
-            if top.startswith(PREFIX):
+            if _AT_URL.fullmatch(top):
                 held.setdefault(top, set()).add(rest)
         return dict(sorted(held.items(), reverse=True))
 
 
-def make_shelf(folder: Place) -> Shelf:
-    return UrlShelf(folder) if isinstance(folder, Url) else LocalShelf(folder)
+def make_shelf(folder: Place, mark: str | None = None) -> Shelf:
+    return UrlShelf(folder, mark) if isinstance(folder, Url) else LocalShelf(folder)
+
+
+def mark_of(run_id: str) -> str:
+    """What stands of a run's id in the names of its snapshots at a URL."""
+    return run_id[:8]
+
+
+def _mark_in(name: str) -> str | None:
+    found = _AT_URL.fullmatch(name)
+    return found["run"] if found else None

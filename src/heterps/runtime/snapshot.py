@@ -14,7 +14,6 @@ Or at a URL, which ``snapshot.to`` of the job names.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +25,13 @@ from heterps.errors import InputError, SnapshotError
 from heterps.job.spec import Job
 from heterps.ps.snapshots import Snapshot as TablesSnapshot
 from heterps.ps.snapshots import open_snapshot
+from heterps.runtime.identity import Identity, claim
 from heterps.runtime.saved_model import TABLES, load_dense, read_manifest
-from heterps.runtime.shelves import SaveTables, make_shelf, step_of
+from heterps.runtime.shelves import SaveTables, make_shelf, mark_of, step_of
 from heterps.storage.places import Place, Url, place
 
 SNAPSHOTS = "snapshots"
 RECENT = "progress/recent"  # among the weights: what progressive metrics are made of
-_CLAIM = "run.json"  # the first file of a run at a URL, which shows that it can be written
 MOST_DELTAS = 24
 DELTA_ROWS = 4  # times those of their base: what a run that goes on may have to read
 
@@ -68,17 +67,24 @@ def snapshots_folder(run: Path, job: Job) -> Place:
 
 
 class Snapshots:
-    """Those of one run; the last ``keep`` are kept."""
+    """Those of one run; the last ``keep`` are kept. ``run_id`` tells them from those of others
+    at a URL."""
 
-    def __init__(self, run: Path, keep: int = 3, folder: Place | None = None) -> None:
+    def __init__(
+        self, run: Path, keep: int = 3, folder: Place | None = None, run_id: str | None = None
+    ) -> None:
         self.folder = folder or run / SNAPSHOTS
         self._run = run
         self._keep = keep
-        self._shelf = make_shelf(self.folder)
+        self._id = run_id
+        self._shelf = make_shelf(self.folder, mark_of(run_id) if run_id else None)
 
     @classmethod
-    def of(cls, run: Path, job: Job) -> Snapshots:
-        return cls(run, job.snapshot.keep, snapshots_folder(run, job))
+    def of(cls, run: Path, job: Job, run_id: str | None = None) -> Snapshots:
+        """``run_id`` is that of a run whose folder does not hold it yet."""
+        found = Identity.of(run)
+        own = run_id or (found.id if found else None)
+        return cls(run, job.snapshot.keep, snapshots_folder(run, job), own)
 
     @property
     def are_remote(self) -> bool:
@@ -93,13 +99,12 @@ class Snapshots:
         """Of the newest, whole or not."""
         return next((step_of(path) for path in self.paths()), None)
 
-    def claim(self) -> None:
-        """For a new run. Raises InputError if another one's are here, or nothing can be written."""
-        if self.paths():
-            problem = f"{self.folder} holds snapshots of another run"
-            raise InputError("snapshot.to", f"{problem}: name the run otherwise, or snapshot.name")
-        if isinstance(self.folder, Url):
-            (self.folder / _CLAIM).write_text(json.dumps({"run": str(self._run.absolute())}))
+    def claim(self, *, again: bool = False) -> None:
+        """Makes the place the run's own, unless it is in the run folder. Raises InputError if it is
+        another one's, or nothing can be written. ``again`` for where the run was before."""
+        if self.folder != self._run / SNAPSHOTS:
+            assert self._id is not None, "a run has an id before it claims a place"
+            claim(self._shelf, self._id, self._run, again=again)
 
     def newest(
         self, said: Callable[[str], None] = lambda line: None, *, thorough: bool = False
