@@ -29,8 +29,7 @@ def list_snapshots(run: Run, as_json: AsJson = False) -> None:
     """The snapshots of a run, the newest first."""
     from heterps.cli.tables import Table, print_table
 
-    snapshots = _snapshots(run)
-    rows = [_about(snapshots, path) for path in snapshots.paths()]
+    rows = [_about(held, path) for held in _places(run) for path in held.paths()]
     if as_json:
         print_json({"run": str(run), "snapshots": rows})
         return
@@ -51,7 +50,7 @@ def verify(run: Run, as_json: AsJson = False) -> None:
 
     check = Check()
     rows: list[dict[str, Any]] = []
-    for path in _snapshots(run).paths():
+    for path in [path for held in _places(run) for path in held.paths()]:
         try:
             check(path)
             rows.append({"name": path.name, "whole": True, "problem": None})
@@ -68,12 +67,13 @@ def verify(run: Run, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _snapshots(run: Path) -> Snapshots:
+def _places(run: Path) -> list[Snapshots]:
+    """Where they go, and where they were before, as long as the run needs those."""
     from heterps.runtime.run_folder import RunFolder
     from heterps.runtime.snapshot import Snapshots
 
     folder = RunFolder.open(run)
-    return Snapshots.of(folder.path, folder.job)
+    return Snapshots.of(folder.path, folder.job).everywhere()
 
 
 def _about(snapshots: Snapshots, path: Place) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Who a run is, and whose a folder of snapshots outside of it is.
 
 ```text
-RUN/identity.json       the run's id
+RUN/identity.json       the run's id, and where its snapshots were before
 TO/NAME/run.json        the id of the run whose snapshots go there, and its folder
 ```
 
@@ -27,7 +27,11 @@ IDENTITY, OWNER = "identity.json", "run.json"
 
 @dataclass(frozen=True)
 class Identity:
+    """``earlier`` are places that hold snapshots, as long as the present one holds none that is
+    whole; None is the run folder."""
+
     id: str
+    earlier: tuple[str | None, ...] = ()
 
     @classmethod
     def new(cls) -> Identity:
@@ -39,7 +43,7 @@ class Identity:
         path = run / IDENTITY
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            return cls(str(found["id"]))
+            return cls(str(found["id"]), tuple(found["earlier"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:

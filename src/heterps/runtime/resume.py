@@ -58,6 +58,8 @@ def resumed(
         if start is not None and not job.follows and start.step >= setup.layout.batches:
             problem = f"its snapshot is past the end: step {start.step} of {setup.layout.batches}"
             raise InputError(str(path), problem)
+        if later.folder != snapshots.folder:
+            later.follow(snapshots)
         if plan is not None or changes:
             folder.write_json(PLAN, setup.plan_document())
             folder.write_job(setup.job)

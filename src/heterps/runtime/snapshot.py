@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,12 @@ def snapshots_folder(run: Path, job: Job) -> Place:
     own = job.snapshot
     if own.to is None:
         return run / SNAPSHOTS
+    return _place(job, job.path(own.to)) / (own.name or run.absolute().name)
+
+
+def _place(job: Job, where: str) -> Place:
     options = job.data.storage if job.data is not None else {}
-    name = own.name or run.absolute().name
-    return place(job.path(own.to), options, own.patience_s) / name
+    return place(where, options, job.snapshot.patience_s)
 
 
 class Snapshots:
@@ -71,12 +74,20 @@ class Snapshots:
     at a URL."""
 
     def __init__(
-        self, run: Path, keep: int = 3, folder: Place | None = None, run_id: str | None = None
+        self,
+        run: Path,
+        keep: int = 3,
+        folder: Place | None = None,
+        run_id: str | None = None,
+        earlier: Callable[[], list[Snapshots]] = list,
     ) -> None:
+        """``earlier`` gives those of the same run in places that it has left, as long as this one
+        has none that is whole."""
         self.folder = folder or run / SNAPSHOTS
         self._run = run
         self._keep = keep
         self._id = run_id
+        self._earlier = earlier
         self._shelf = make_shelf(self.folder, mark_of(run_id) if run_id else None)
 
     @classmethod
@@ -84,7 +95,15 @@ class Snapshots:
         """``run_id`` is that of a run whose folder does not hold it yet."""
         found = Identity.of(run)
         own = run_id or (found.id if found else None)
-        return cls(run, job.snapshot.keep, snapshots_folder(run, job), own)
+        here = snapshots_folder(run, job)
+
+        def earlier() -> list[Snapshots]:
+            known = Identity.of(run)
+            names = known.earlier if known else ()
+            places = [run / SNAPSHOTS if name is None else _place(job, name) for name in names]
+            return [cls(run, job.snapshot.keep, at, own) for at in places if at != here]
+
+        return cls(run, job.snapshot.keep, here, own, earlier)
 
     @property
     def are_remote(self) -> bool:
@@ -94,10 +113,18 @@ class Snapshots:
         """Their places, the newest first, whole or not."""
         return self._shelf.places()
 
+    def everywhere(self) -> list[Snapshots]:
+        """Here, and where they were before."""
+        return [self, *self._earlier()]
+
     @property
     def last_step(self) -> int | None:
-        """Of the newest, whole or not."""
-        return next((step_of(path) for path in self.paths()), None)
+        """Of the newest, whole or not, wherever it is."""
+        return next((step_of(path) for path in self._all_paths()), None)
+
+    def _all_paths(self) -> list[Any]:
+        paths = [path for held in self.everywhere() for path in held.paths()]
+        return sorted(paths, key=step_of, reverse=True)
 
     def claim(self, *, again: bool = False) -> None:
         """Makes the place the run's own, unless it is in the run folder. Raises InputError if it is
@@ -106,15 +133,36 @@ class Snapshots:
             assert self._id is not None, "a run has an id before it claims a place"
             claim(self._shelf, self._id, self._run, again=again)
 
+    def follow(self, before: Snapshots) -> None:
+        """The run goes on from ``before`` until one is whole here. Written down, as nobody else
+        knows when this process has ended."""
+        known = Identity.of(self._run)
+        assert known is not None
+        names = dict.fromkeys([*known.earlier, before._name()])
+        names.pop(self._name(), None)
+        replace(known, earlier=tuple(names)).write(self._run)
+
+    def _name(self) -> str | None:
+        if self.folder == self._run / SNAPSHOTS:
+            return None
+        return str(self.folder if isinstance(self.folder, Url) else self.folder.absolute())
+
+    def _forget_earlier(self) -> None:
+        """Without room on the disk of the run folder they are looked through once more."""
+        with contextlib.suppress(InputError):
+            known = Identity.of(self._run)
+            if known is not None and known.earlier:
+                replace(known, earlier=()).write(self._run)
+
     def newest(
         self, said: Callable[[str], None] = lambda line: None, *, thorough: bool = False
     ) -> RunSnapshot | None:
-        """The newest that can be loaded; ``said`` gets a line for each damage on the way. At a URL
-        the contents of tables are not read for that, since servers check what they load, unless
-        it is to be ``thorough``."""
+        """The newest that can be loaded, wherever it is; ``said`` gets a line for each damage on
+        the way. At a URL the contents of tables are not read for that, since servers check what
+        they load, unless it is to be ``thorough``."""
         check, problems = Check(thorough=thorough), dict[str, None]()
         found = None
-        for path in self.paths():
+        for path in self._all_paths():
             try:
                 found = check(path)
                 break
@@ -137,6 +185,7 @@ class Snapshots:
     ) -> Any:
         """Publishes a snapshot once it is whole, and lets go of the oldest; its place."""
         path = self._shelf.write(step, state, {**about, "step": step}, tables)
+        self._forget_earlier()
         self._let_go(path)
         return path
 

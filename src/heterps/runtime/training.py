@@ -195,9 +195,6 @@ class _Run:
         return self._generation.snapshots.last_written if self._generation else None
 
     def to_the_end(self, make_engine: MakeEngine, start: RunSnapshot | None) -> TrainResult:
-        # The first may be elsewhere: where snapshots go can be changed with a resume.
-        elsewhere = start is not None and start.path.parent != self._snapshots.folder
-        first = start if elsewhere else None
         while True:
             goes_on = self._generation is not None or start is not None
             generation = self._new_generation(make_engine(self._folder.path), start)
@@ -212,7 +209,7 @@ class _Run:
             except ReplanError as found:
                 self._replan(found.proposal, found.estimate)
             except DamagedStartError as error:
-                first, start = None, self._before(start, error)
+                start = self._before(start, error)
                 continue
             except HeterPSError as error:  # units have gone, and there is no plan without them
                 if error is not self._elastic.error:
@@ -221,7 +218,7 @@ class _Run:
                     raise StoppedError from None
             else:
                 return self._result(generation)
-            start = self._snapshots.newest(self._warn) or first
+            start = self._snapshots.newest(self._warn)
 
     def _before(self, start: RunSnapshot | None, error: DamagedStartError) -> RunSnapshot | None:
         """In place of one whose files have the right sizes and the wrong contents, which those who
