@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from heterps.errors import HeterPSError, InputError
+from heterps.ps.courier import Courier
 from heterps.ps.protocol import DenseSpec, TableSpec
 from heterps.ps.scratch import HERE, Scratch
 from heterps.testing.servers import serving
@@ -66,6 +67,40 @@ def test_servers_that_see_the_disk_are_found_to_do_so(tmp_path):
         with pytest.raises(HeterPSError, match="a client writes only into the folder of a server"):
             client.everywhere("put", {"path": str(tmp_path / "x"), "offset": 0}).result()
     assert sorted(tmp_path.glob(".seen*")) == []
+
+
+@pytest.mark.parametrize("seen", ["run", "snapshots"])
+def test_each_place_comes_and_goes_as_servers_see_it(seen, tmp_path, monkeypatch):
+    ours, theirs = OURS / "a", tmp_path / "shared"
+    run, snapshots = (theirs, ours) if seen == "run" else (ours, theirs)
+    brought, bring = [], Courier.bring
+
+    def noted(courier, outgoing, written, folder):
+        brought.append(folder.parents[1])
+        bring(courier, outgoing, written, folder)
+
+    with serving(tmp_path, 2, tcp=True) as client, monkeypatch.context() as patch:
+        (tmp_path / "client" / "a").mkdir(parents=True)
+        theirs.mkdir()
+        patch.chdir(tmp_path / "client")
+        patch.setattr(Courier, "bring", noted)
+        client.look_for_disk(run, snapshots)
+        assert client.shares_disk == (seen == "run")
+        table = client.create_table("t", SPEC)
+        push(table, 0)
+        expected = table.pull(IDS).tobytes()
+        for place in (run, snapshots):
+            client.save(place / "step" / "tables")
+            push(table, 1)
+            client.load(place / "step" / "tables")
+            assert table.pull(IDS).tobytes() == expected
+    assert brought == [ours]
+
+
+def test_a_folder_that_cannot_be_written_to_is_not_asked_for(tmp_path):
+    with serving(tmp_path) as client:
+        client.look_for_disk(tmp_path / "none")
+        assert not client.shares_disk
 
 
 @pytest.mark.parametrize("path", ["", "..", "../x", "a/../../x", "/etc/passwd"])

@@ -1,11 +1,13 @@
-"""Runs whose snapshots go elsewhere than before."""
+"""Runs whose snapshots go elsewhere than before, or where servers do not see them."""
 
+import os
 import shutil
 
 import pytest
 
 from heterps.events import read_events
 from heterps.runtime.identity import Identity
+from heterps.runtime.prepare import prepare
 from heterps.runtime.resume import resumed
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.snapshot import Snapshots
@@ -99,4 +101,30 @@ def test_a_failure_before_the_first_snapshot_leads_to_the_earlier_place(
         engine = dying_engine("server-0", 1)
         train_run(found.setup, found.folder, make_engine=engine, start=found.start)
     assert [event["step"] for event in events(path, "ready")] == [0, 6]
+    assert outcome(RunFolder.open(path)).equals(undisturbed)
+
+
+class Away(ForkEngine):
+    """Its servers work in another folder than all others."""
+
+    def start(self, spec):
+        if spec.name.startswith("server"):
+            return self.start_after(spec, os.chdir, str(self.folder))
+        return super().start(spec)
+
+
+def test_servers_that_see_the_run_and_not_its_snapshots_hand_them_over(
+    data, tmp_path, monkeypatch, undisturbed
+):
+    (tmp_path / "own").mkdir()
+    monkeypatch.chdir(tmp_path / "own")
+    job = make_job(data, snapshot__to="/proc/self/cwd/snapshots", workload__epochs=0.5)
+    path, setup = tmp_path / "run", prepare(job)
+    with RunFolder.create(path, setup.job, setup.plan_document()) as folder:
+        train_run(setup, folder, make_engine=Away)
+    assert not events(path, "snapshot_failed")
+    assert [event["step"] for event in events(path, "snapshot")] == [6, 12]
+    with resumed(path, changes=["workload.epochs=1"]) as found:
+        train_run(found.setup, found.folder, make_engine=Away, start=found.start)
+    assert events(path, "resumed")[0]["step"] == 12
     assert outcome(RunFolder.open(path)).equals(undisturbed)

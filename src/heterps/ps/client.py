@@ -85,7 +85,8 @@ class Client:
         links = [Link(shard, self.shards, address) for shard, address in enumerate(addresses)]
         self._links = Links(links, self._identity)
         self._numbers = itertools.count(1)
-        self._courier: Courier | None = None
+        self.shares_disk = True  # the first folder that servers were asked for
+        self._seen: dict[Path, bool] = {}
         self._room = [threading.Semaphore(_IN_FLIGHT) for _ in addresses]
         self.close = weakref.finalize(self, self._links.close)
 
@@ -106,15 +107,23 @@ class Client:
             **options,
         )
 
-    def look_for_disk(self, folder: Path) -> None:
-        """Unless every server has this folder of ours, snapshots come and go through this client
-        from now on."""
+    def look_for_disk(self, folder: Path, *others: Path) -> None:
+        """Asks every server which of these folders of ours it has. Snapshots in or below one that
+        is not had by all come and go through this client from now on; what is below none of them
+        counts as the first does."""
         courier = Courier(self)
-        self._courier = None if courier.sees(folder) else courier
+        asked = [folder, *(path for path in others if path.is_dir())]
+        self._seen = {path.absolute(): courier.sees(path) for path in asked}
+        self.shares_disk = self._seen[folder.absolute()]
 
-    @property
-    def shares_disk(self) -> bool:
-        return self._courier is None
+    def _courier_for(self, where: Place) -> Courier | None:
+        if not isinstance(where, Path):
+            return None
+        path = where.absolute()
+        above = [folder for folder in self._seen if path.is_relative_to(folder)]
+        nearest = max(above, key=lambda folder: len(folder.parts), default=None)
+        seen = self.shares_disk if nearest is None else self._seen[nearest]
+        return None if seen else Courier(self)
 
     def create_table(self, name: str, spec: TableSpec) -> RemoteTable:
         """The table of that name, made if it is not there; a different spec is an InputError."""
@@ -165,7 +174,7 @@ class Client:
         write their parts themselves, or hand them over where they do not see the path."""
         base = None if delta_of is None else open_snapshot(_absolute(delta_of)).as_base()
         with Partial(_absolute(path)) as partial:
-            courier = self._courier if isinstance(partial.folder, Path) else None
+            courier = self._courier_for(partial.folder)
             far = f"{HERE}{partial.folder.name}"
             held: dict[str, Any] = (
                 {"at": far} if courier is not None else place_fields(partial.folder)
@@ -272,14 +281,16 @@ class Client:
     @contextmanager
     def _known(self, where: Place) -> Iterator[dict[str, Any]]:
         """What servers call a snapshot, which may have to be taken to them for the time being."""
-        if self._courier is None or not isinstance(where, Path):
+        courier = self._courier_for(where)
+        if courier is None:
             yield place_fields(where)
             return
-        taken = self._courier.take(where.absolute())
+        assert isinstance(where, Path)
+        taken = courier.take(where.absolute())
         try:
             yield {"at": taken}
         finally:
-            self._courier.forget(taken)
+            courier.forget(taken)
 
     def _conclude(self, fields: Mapping[str, Any]) -> None:
         try:

@@ -40,9 +40,13 @@ class Courier:
         self._client = client
 
     def sees(self, folder: Path) -> bool:
-        """Whether every server has this folder of ours."""
+        """Whether every server has this folder of ours. One that cannot be written to is not
+        asked for: what is in it is taken to servers."""
         mark = folder / f".seen-{secrets.token_hex(8)}"
-        mark.touch()
+        try:
+            mark.touch()
+        except OSError:
+            return False
         try:
             shards = range(self._client.shards)
             return all(self._ask(s, "sees", {"path": str(mark)}).fields["sees"] for s in shards)

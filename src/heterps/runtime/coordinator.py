@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import torch
@@ -28,6 +29,7 @@ from heterps.runtime.prepare import Setup
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.saved_model import TABLES, save_dense
 from heterps.runtime.server_group import ServerGroup
+from heterps.runtime.snapshot import Snapshots
 from heterps.runtime.socket_folder import SocketFolder
 from heterps.runtime.specs import Sites, nearest, server_spec, units_of, worker_name, worker_spec
 from heterps.runtime.stop import StoppedError
@@ -236,7 +238,7 @@ class Coordinator:
     def _connect_to_servers(self) -> Client:
         self._servers.await_all(_START_S, lambda: self.receive(_LOOK_S / 4))
         client = self._client()
-        self.while_watching(partial(client.look_for_disk, self._folder.path))
+        self.while_watching(lambda: client.look_for_disk(self._folder.path, *self._on_disk()))
         cold = self._servers.cold_folder(self._setup.job, client, self._closing)
         for name, dim in self._setup.chain.tables.items():
             spec = table_spec(self._setup.job, name, dim, cold)
@@ -244,6 +246,11 @@ class Coordinator:
         # Pings have connections of their own, where nothing that takes long is under way.
         self._watch.client = self._client(retries=0)
         return client
+
+    def _on_disk(self) -> list[Path]:
+        """The folders of snapshots that are not at a URL."""
+        held = Snapshots.of(self._folder.path, self._setup.job).everywhere()
+        return [snapshots.folder for snapshots in held if isinstance(snapshots.folder, Path)]
 
     def _client(self, **options: Any) -> Client:
         options |= {"generation": self._generation, "encrypt": self._encrypt}
