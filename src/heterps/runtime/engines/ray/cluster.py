@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
 import tempfile
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,10 +16,9 @@ from typing import Any
 from heterps.errors import InputError, MissingExtraError, ProcessError
 from heterps.job.spec import Job
 from heterps.runtime.engines.ray.bundles import Node, Resources, bundles_of, needed, of_others
+from heterps.runtime.engines.ray.head import Head, reachable
 
 _LOOK_EVERY_S = 2.0
-_REACH_S = 1.0
-_ATTEMPTS = 3
 # What Ray is told by its environment, unless the person has said otherwise.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -77,6 +74,7 @@ class RayCluster:
         # have: that is then what they had before.
         self.own: Mapping[str, Resources] | None = None
         self._of_others: dict[str, Resources] = {}
+        self._head: Head | None = None
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="nodes", daemon=True)
         try:
@@ -84,6 +82,7 @@ class RayCluster:
                 self._connect(job)
             self.host: str = self.ray.util.get_node_ip_address()
             self.look()
+            self._head = Head(self.ray.get_runtime_context().gcs_address)
         except BaseException:  # a Ctrl-C too
             self._leave()
             raise
@@ -104,9 +103,21 @@ class RayCluster:
         """Ids of nodes that Ray has not given up yet, and that nobody can reach."""
         return self._silent
 
+    @property
+    def lost(self) -> ProcessError | None:
+        """That its head has gone, and Ray gives no answers any more."""
+        return self._head.lost if self._head is not None else None
+
+    def has_ended(self) -> bool:
+        """Whether its head is lost. Waits while that is not clear, as any call of Ray would."""
+        with suppress(ProcessError):
+            self._wait_for_head()
+        return self.lost is not None
+
     def look(self) -> None:
         """Sees which nodes there are. Ray takes seconds to minutes to notice that one has gone; a
         connection to its port tells at once."""
+        self._wait_for_head()
         try:
             known = [entry for entry in self.ray.nodes() if entry["Alive"]]
             free = self.ray._private.state.available_resources_per_node()
@@ -137,8 +148,12 @@ class RayCluster:
         self._watcher.join()
         self._leave()
 
+    def _wait_for_head(self) -> None:
+        if self._head is not None:
+            self._head.wait_for(self._closing)
+
     def _leave(self) -> None:
-        if self._opened:
+        if self._opened and self.lost is None:
             self.ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -196,22 +211,12 @@ def _refuse_silence(ray: Any, address: str) -> None:
     if not port.isdecimal():  # such as `auto`, whose address is Ray's to find
         return
     # Ray takes a loopback address for that of the node.
-    if not (_reachable(host, int(port)) or _reachable(ray.util.get_node_ip_address(), int(port))):
+    if not (reachable(host, int(port)) or reachable(ray.util.get_node_ip_address(), int(port))):
         raise ConnectionError("nobody listens there")
 
 
 def _answers(entry: Any) -> bool:
-    return _reachable(entry["NodeManagerAddress"], entry["NodeManagerPort"])
-
-
-def _reachable(host: str, port: int) -> bool:
-    for _ in range(_ATTEMPTS):
-        try:
-            with socket.create_connection((host, port), timeout=_REACH_S):
-                return True
-        except OSError:
-            time.sleep(_REACH_S / 5)
-    return False
+    return reachable(entry["NodeManagerAddress"], entry["NodeManagerPort"])
 
 
 def _node(entry: Any) -> Node:

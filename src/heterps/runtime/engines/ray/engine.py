@@ -83,7 +83,9 @@ class RayEngine(Engine):
     def start(self, spec: ProcessSpec) -> RayHandle:
         log = self.admitted(spec, self._handles.get(spec.name), closed=self._closed)
         actor = self._actor(spec)
-        self._handles[spec.name] = handle = RayHandle(spec, self._ray, actor, log)
+        self._handles[spec.name] = handle = RayHandle(
+            spec, self._ray, actor, log, lost=lambda: self._cluster.lost
+        )
         return handle
 
     def close(self, grace_s: float = GRACE_S) -> None:
@@ -93,8 +95,10 @@ class RayEngine(Engine):
         deadline = time.monotonic() + grace_s
         for handle in self._handles.values():
             handle.end_by(deadline)
-        self._dismiss()
         self._cluster.own = None
+        if self._cluster.has_ended():
+            return
+        self._dismiss()
         if self._group is not None:
             self._ray.util.remove_placement_group(self._group)
             self._group = None

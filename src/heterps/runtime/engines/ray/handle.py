@@ -36,12 +36,15 @@ class RayHandle(Handle):
         actor: Any,
         log: Path,
         clock: Callable[[], float] = time.monotonic,
+        lost: Callable[[], ProcessError | None] = lambda: None,
     ) -> None:
+        """``lost`` is what to raise, once there is no asking for the process any more."""
         super().__init__(spec)
         self._ray = ray
         self._actor = actor
         self._log = log
         self._clock = clock
+        self._lost = lost
         self._tail = b""
         self._known_bytes = 0
         self._seen = Seen(None, False, False, b"")
@@ -63,9 +66,12 @@ class RayHandle(Handle):
         return found
 
     def poll(self) -> int | None:
-        """Raises ProcessError for one that was not started."""
+        """Raises ProcessError for one that was not started, or that cannot be asked for."""
         if self._unstarted is not None:
             raise self._unstarted
+        lost = self._lost()
+        if lost is not None:
+            raise lost
         return self._seen.code
 
     def stopped(self) -> bool:
