@@ -61,9 +61,9 @@ class _Engine(ForkEngine):
         return self._named[spec.name]
 
     def signal(self, name: str, number: int) -> None:
-        handle = self._named[name]
+        handle = self._named.get(name)  # a run that starts again may not have it yet
         with suppress(ProcessLookupError):
-            if handle.poll() is None:
+            if handle is not None and handle.poll() is None:
                 os.kill(handle.pid, number)
 
 
