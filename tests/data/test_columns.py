@@ -139,6 +139,15 @@ def test_a_missing_label_is_refused():
         decode(table, spec(sparse=["C1"]), None, labels=True)
 
 
+def test_a_weight_below_0_is_refused():
+    table = pa.table({"label": [0, 1], "w": [0.0, -0.5], "C1": [1, 2]})
+    weighted = spec(weight="w", sparse=["C1"])
+    with pytest.raises(InputError, match=r"w: expected weights of 0 or more, got -0\.5"):
+        decode(table, weighted, None, labels=True)
+    assert decode(table, weighted, np.array([0]), labels=True).weight.tolist() == [0]
+    assert decode(table, weighted, np.array([], np.int64), labels=True).rows == 0
+
+
 def test_a_column_that_is_not_there_is_named_with_the_nearest():
     schema = pa.schema([("click", pa.int8()), ("C1", pa.int64())])
     with pytest.raises(InputError) as caught:

@@ -64,6 +64,17 @@ def test_labels_outside_0_and_1_are_refused_where_they_have_to_be_binary(parquet
     )
 
 
+def test_a_weight_below_0_is_named_with_its_file(parquet):
+    path = parquet("a.parquet", {"label": [0, 1, 1], "w": [1.0, 1.0, -1.0], "C1": [1, 2, 3]}, 2)
+    data = Dataset.open(DataSpec.parse({"train": str(path), "sparse": ["C1"], "weight": "w"}))
+    assert data.read(0).weight.tolist() == [1, 1]
+    with pytest.raises(InputError) as caught:
+        data.read(1)
+    assert str(caught.value) == (
+        f"{path}: row group 1, column 'w': expected weights of 0 or more, got -1"
+    )
+
+
 def test_a_blank_batch_has_the_names_types_and_shapes_of_a_read_one(parquet):
     values = {"click": [1, 0], "w": [2.0, 1.0], "I1": [7.0, 8.0], "C1": [1, 2], "C2": [[1], [2]]}
     path = parquet("a.parquet", values)

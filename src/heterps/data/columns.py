@@ -67,7 +67,7 @@ def decode(table: pa.Table, spec: DataSpec, rows: Rows | None, *, labels: bool) 
         count,
         _dense(table, spec, rows),
         _target(table, spec.label, rows) if labels else None,
-        None if weight is None else _target(table, weight, rows),
+        None if weight is None else _weight(table, weight, rows),
         tuple(slot.name for slot in singles),
         ids,
         {slot.name: _bags(table, slot, rows) for slot in spec.sparse if slot.multi},
@@ -118,6 +118,13 @@ def _target(table: pa.Table, name: str, rows: Rows | None) -> Floats:
     values = _taken(_numbers(table[name]), rows).astype(np.float32)
     if not np.isfinite(values).all():
         raise InputError(name, "a value is missing or not finite; labels and weights have to be")
+    return values
+
+
+def _weight(table: pa.Table, name: str, rows: Rows | None) -> Floats:
+    values = _target(table, name, rows)
+    if len(values) and values.min() < 0:
+        raise InputError(name, f"expected weights of 0 or more, got {values.min():g}")
     return values
 
 
