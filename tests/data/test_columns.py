@@ -124,6 +124,20 @@ def test_not_a_number_and_infinity_count_as_missing():
     assert decode(table, spec(dense=["a"]), None, labels=False).dense.tolist() == [[0], [0], [0]]
 
 
+@pytest.mark.slow  # imports torch
+@pytest.mark.parametrize("transform", ["none", "log1p"])
+def test_a_dense_value_beyond_float32_counts_as_infinity(transform: str):
+    table = pa.table({"a": [1e300, -1e300, 0.0]})
+    columns = decode(table, spec(dense=["a"], transform=transform), None, labels=False)
+    assert columns.dense.tolist() == [[0], [0], [0]]
+
+
+def test_a_label_beyond_float32_is_refused():
+    table = pa.table({"label": [1e300], "C1": [1]})
+    with pytest.raises(InputError, match="label: a value is missing or not finite"):
+        decode(table, spec(sparse=["C1"]), None, labels=True)
+
+
 def test_labels_and_weights_are_floats():
     table = pa.table({"y": [True, False], "w": [0.5, 2.0], "C1": [1, 2]})
     columns = decode(table, spec(label="y", weight="w", sparse=["C1"]), None, labels=True)

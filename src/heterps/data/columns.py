@@ -81,7 +81,8 @@ def _taken(values: npt.NDArray[np.generic], rows: Rows | None) -> npt.NDArray[np
 def _dense(table: pa.Table, spec: DataSpec, rows: Rows | None) -> Floats:
     together = np.empty((table.num_rows, len(spec.dense)), np.float32)
     for index, name in enumerate(spec.dense):
-        together[:, index] = _numbers(table[name])
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
+            together[:, index] = _numbers(table[name])
     if spec.transform == "log1p":
         _log1p_in_place(together.reshape(-1))
     with np.errstate(invalid="ignore", over="ignore"):
@@ -115,7 +116,8 @@ def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.generic]:
 
 
 def _target(table: pa.Table, name: str, rows: Rows | None) -> Floats:
-    values = _taken(_numbers(table[name]), rows).astype(np.float32)
+    with np.errstate(over="ignore"):
+        values = _taken(_numbers(table[name]), rows).astype(np.float32)
     if not np.isfinite(values).all():
         raise InputError(name, "a value is missing or not finite; labels and weights have to be")
     return values
