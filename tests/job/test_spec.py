@@ -38,6 +38,7 @@ def test_everything_but_workload_cluster_and_data_has_a_default():
             "servers.type: unknown resource type 'cpus' (known: cpu); did you mean 'cpu'?",
         ),
         ({"engine": "rays"}, "engine: expected local or ray, got 'rays'; did you mean 'ray'?"),
+        ({"seed": 2**63}, "seed: expected 9223372036854775807 or less, got 9223372036854775808"),
         ({"dense_sync": "none"}, "dense_sync: expected allreduce or server, got 'none'"),
         ({"data": DATA | {"label": "C1"}}, "data: column 'C1' is the label and an input at once"),
         (

@@ -151,3 +151,22 @@ def test_better_depends_on_the_metric():
 def test_a_layer_may_make_no_predictions_in_training(counts):
     counts.observe({"loss": torch.tensor(0.5)}, {"label": torch.ones(4)})
     assert counts.samples == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "made", "why"),
+    [
+        (None, {}, "the last layer has no task, and makes no 'loss' when it is not training"),
+        (None, {"loss": torch.tensor(math.nan)}, "the loss is not finite"),
+        ("binary", {}, "there is no prediction"),
+        ("binary", {"prediction": torch.tensor([0.5, math.nan])}, "predictions are not finite"),
+        ("binary", {"prediction": torch.tensor([0.5, 0.1])}, "labels are of one class"),
+        ("sampled", {"prediction": torch.tensor([0.5, math.nan])}, "predictions are not finite"),
+        ("sampled", {"prediction": torch.tensor([0.5, 0.1])}, "no target was ranked"),
+    ],
+)
+def test_why_there_is_no_metric(task, made, why):
+    counts = counts_for(task)
+    counts.observe(made, {"label": torch.zeros(2)})
+    assert math.isnan(counts.value(chosen_metric(None, task)))
+    assert counts.missing == why

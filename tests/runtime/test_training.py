@@ -178,7 +178,20 @@ def test_a_validation_that_measures_nothing_is_told_and_ends_nothing(data, tmp_p
     assert result.best is None
     assert not (tmp_path / "run/best").exists()
     (line,) = (line for line in told if "auc" in line)
-    assert "it needs labels of both classes" in line
+    assert "has no auc (labels are of one class)" in line
+
+
+def test_a_run_that_diverges_is_told_so_once(data, tmp_path):
+    setup = prepare(validating(data, optimizer__lr=1e30, validation={"every": 10}))
+    told = []
+    with RunFolder.create(tmp_path / "run", setup.job, setup.plan_document()) as folder:
+        train_run(setup, folder, make_engine=ForkEngine, notice=told.append)
+    (loss,) = (line for line in told if "the loss of step" in line)
+    assert "is not finite: lower optimizer.lr" in loss
+    (auc,) = (line for line in told if "auc" in line)
+    assert "has no auc (predictions are not finite)" in auc
+    (diverged,) = events(tmp_path / "run", "diverged")
+    assert 1 <= diverged["step"] < 20
 
 
 @pytest.fixture(scope="module")

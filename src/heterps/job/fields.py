@@ -117,6 +117,7 @@ Amount = Annotated[float, BeforeValidator(_number), _at_least(0), AfterValidator
 Bytes = Annotated[int | float, BeforeValidator(_number), _at_least(0)]
 Share = Annotated[float, BeforeValidator(_number), AfterValidator(_unit_interval)]
 Count = Annotated[int, BeforeValidator(_whole), _at_least(0)]
+Seed = Annotated[int, BeforeValidator(_whole), _at_least(0), _at_most(2**63 - 1)]
 Positive = Annotated[int, BeforeValidator(_whole), _at_least(1), _at_most(10**15)]
 # More than anyone rents, and few enough to be counted exactly in a float.
 Units = Annotated[int, BeforeValidator(_whole), _at_least(0), _at_most(10**12)]

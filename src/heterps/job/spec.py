@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from heterps.errors import InputError, UnknownNameError
 from heterps.job.data import DataSpec
-from heterps.job.fields import Amount, Count, Positive, Record, Text, one_of, refuse
+from heterps.job.fields import Amount, Count, Positive, Record, Seed, Text, one_of, refuse
 from heterps.job.ray import RaySpec
 from heterps.job.resources import Cluster
 from heterps.job.training import (
@@ -86,7 +86,7 @@ class Job(Record):
     security: SecuritySpec = SecuritySpec()
     dtype: Annotated[Literal["float32", "float64"], one_of("float32", "float64")] = "float32"
     warm_start: Text | None = None
-    seed: Count = 0
+    seed: Seed = 0
     _folder: str = PrivateAttr("")
 
     def model_post_init(self, _context: Any) -> None:

@@ -51,11 +51,8 @@ def evaluate(
     for number, batch in enumerate(in_order(samples, progress)):
         counts.observe(predictor.everything(batch, number), batch)
     if all(np.isnan(value) for value in counts.values().values()):
-        raise InputError(
-            "model",
-            "has nothing to be measured by: let its last layer have a task ('binary' or "
-            "'sampled'), or make 'loss' when it is not training; heterps predict works as it is",
-        )
+        problem = f"has nothing to be measured by: {counts.missing}"
+        raise InputError("model", f"{problem}; heterps predict works as it is")
     return counts
 
 

@@ -1,7 +1,9 @@
-"""What a run finds out about itself on its way, and tells: slow replicas, and drift."""
+"""What a run finds out about itself on its way, and tells: slow replicas, drift, and losses that
+are no numbers any more."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -38,7 +40,19 @@ class Findings:
         self._stages = [Peers() for _ in setup.layout.stages]
         self._next_look = 0.0
         self._drifted = False
+        self._diverged = False
         self._on_drift = drifted
+
+    def hear(self, first: int, losses: Sequence[float]) -> None:
+        """Losses of batches, of which ``first`` is the first."""
+        lost = next((n for n, loss in enumerate(losses) if not math.isfinite(loss)), None)
+        if lost is None or self._diverged:
+            return
+        self._diverged = True
+        step = first + lost + 1
+        self._events.write("diverged", step=step)
+        fix = "lower optimizer.lr and the lr of tables, or bound gradients with clip"
+        self._notice(f"the loss of step {step:,} is not finite: {fix}")
 
     def look(self) -> None:
         """Every few seconds."""

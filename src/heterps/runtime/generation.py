@@ -18,7 +18,7 @@ from heterps.runtime.elastic import Elastic, ReplanError, figures, shown
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.failure import patience_s
 from heterps.runtime.findings import Findings
-from heterps.runtime.metrics import counts_for, is_better, nothing_measured, unpack_counts
+from heterps.runtime.metrics import Counts, counts_for, is_better, unpack_counts
 from heterps.runtime.prepare import Setup
 from heterps.runtime.progress import LEAST_AHEAD, Progress, Status, Validation
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
@@ -349,7 +349,7 @@ class Generation:
         for answer in found.values():
             total.merge(unpack_counts(answer.fields["counts"]))
         values, seconds = total.values(), round(time.monotonic() - began, 3)
-        better = self._judge(values)
+        better = self._judge(total, values)
         step = self.standing.step
         self._events.write("validated", step=step, metrics=values, better=better, seconds=seconds)
         if better:
@@ -365,14 +365,15 @@ class Generation:
             self._events.write("best_failed", step=self.standing.step, error=str(error))
             self._notice(f"the best model was not written, training goes on: {error}")
 
-    def _judge(self, values: dict[str, float]) -> bool:
+    def _judge(self, counts: Counts, values: dict[str, float]) -> bool:
         """Whether this is the best so far; stops the run when that was too long ago."""
         standing, metric = self.standing, self._setup.metric
         standing.metrics = values
         before = standing.best[metric] if standing.best else None
         if math.isnan(values[metric]):
             if not self._unmeasured:
-                self._notice(f"validation at step {standing.step} {nothing_measured(metric)}")
+                none = f"validation at step {standing.step} has no {metric} ({counts.missing})"
+                self._notice(f"{none}: it counts neither for the best model nor for patience")
             self._unmeasured = True
             return False
         if is_better(metric, values[metric], before):
@@ -398,6 +399,7 @@ class Generation:
         self._reported_at = now
         status = self.progress.status()
         first, losses = self.progress.take_losses()
+        self._findings.hear(first, losses)
         stages = self.progress.figures()
         self._events.write("progress", **asdict(status), first=first, losses=losses, stages=stages)
         self._report(status)

@@ -62,6 +62,11 @@ class Counts(ABC):
     def values(self) -> dict[str, float]:
         return {metric: self.value(metric) for metric in self.metrics}
 
+    @property
+    @abstractmethod
+    def missing(self) -> str:
+        """Why there is no number to go by, where there is none."""
+
     def merge(self, other: Self) -> None:
         """Add what another one has counted."""
         for name in self._names:
@@ -105,6 +110,12 @@ class LossCounts(Counts):
     @property
     def loss(self) -> float:
         return self._share("loss", "counted")
+
+    @property
+    def missing(self) -> str:
+        if self._sums["counted"]:
+            return "the loss is not finite"
+        return "the last layer has no task, and makes no 'loss' when it is not training"
 
 
 class BinaryCounts(Counts):
@@ -155,6 +166,12 @@ class BinaryCounts(Counts):
         columns = (np.frombuffer(fields[name], kind) for name, kind in _COLUMNS.items())
         self._histogram = Histogram()
         self._histogram.add(*columns)
+
+    @property
+    def missing(self) -> str:
+        if math.isnan(self._sums["prediction"]):
+            return "predictions are not finite"
+        return "labels are of one class" if self._sums["samples"] else "there is no prediction"
 
     @property
     def auc(self) -> float:
@@ -243,6 +260,12 @@ class SampledCounts(Counts):
     def recall(self) -> float:
         return self._share("hits", "ranked")
 
+    @property
+    def missing(self) -> str:
+        if math.isnan(self._sums["loss"]):
+            return "predictions are not finite"
+        return "no target was ranked"
+
 
 def task_of(chain: Chain) -> str | None:
     """What the predictions of a model mean, as far as they have one of the known meanings."""
@@ -282,16 +305,6 @@ def is_better(metric: str, value: float, than: float | None) -> bool:
     if than is None or math.isnan(than):
         return True
     return value > than if metric in LARGER_IS_BETTER else value < than
-
-
-def nothing_measured(metric: str) -> str:
-    """What a value that is no number says to the person."""
-    reasons = {
-        "auc": "it needs labels of both classes",
-        "loss": "let the last layer make 'loss' when it predicts, too, or have a task",
-    }
-    reason = f" ({reasons[metric]})" if metric in reasons else ""
-    return f"has no {metric}{reason}, so it counts neither for the best model nor for patience"
 
 
 def _doubles(values: Tensor) -> Floats:

@@ -215,9 +215,8 @@ def _plan(
     given = document if document is not None else job.plan
     if problem is None:
         if given is None:
-            raise InputError(
-                "profile", "is missing, and so is a plan: name a profile file, or give a plan"
-            )
+            fix = "measure one with `heterps profile JOB`, name a file of one, or give a plan"
+            raise InputError("profile", f"is missing, and so is a plan: {fix}")
         rows = read_stages(given, job.cluster.names, len(chain.layers))
         return None, [StageLayout(*row) for row in rows]
     _check_layers(problem, chain)
