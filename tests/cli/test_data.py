@@ -139,6 +139,13 @@ def test_inspect_answers_in_json(heterps, tsv: Path):
     assert [column["name"] for column in line["columns"]][:2] == ["label", "I1"]
 
 
+def test_inspect_says_how_many_labels_are_missing(heterps, tsv: Path):
+    tsv.write_text(tsv.read_text() + criteo_line(1).replace("1", "", 1) + "\n")
+    lines = heterps("data", "inspect", str(tsv)).out.splitlines()
+    assert lines[0].startswith("101 rows in 1 file")
+    assert lines[2] == "label       label, mean 0.2500, 1 missing, which training refuses"
+
+
 def test_a_truncated_file_is_one_line(heterps, clicks: Path):
     path = clicks / "train" / "part-00001.parquet"
     path.write_bytes(path.read_bytes()[:-100])

@@ -5,6 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from heterps.data import lines as lines_module
 from heterps.data.criteo import CriteoGroups
 from heterps.data.dataset import grouped
 from heterps.data.parquet import ParquetGroups
@@ -90,6 +91,41 @@ def test_blocks_of_lines_act_as_row_groups(tmp_path: Path, packed: bool, count: 
     tables = {i: file.read(i, ["label", "I1", "C1"]) for i in reversed(range(len(file.sizes)))}
     read = [row for i in range(len(tables)) for row in tables[i].to_pylist()]
     assert read == [{"label": i % 2, "I1": i, "C1": f"{i:08x}"} for i in range(count)]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 500, 1 << 20])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", ["", "\n", "\r", "\n\n\n"])
+def test_empty_lines_are_skipped(
+    tmp_path: Path, monkeypatch, chunk: int, packed: bool, end: str, last: str
+):
+    # as many empty lines before each line as its digit, none and several around the blocks
+    text = "".join(
+        end * int(empty) + line.replace("\n", end)
+        for empty, line in zip("210030210", lines(9), strict=True)
+    )
+    text = (text if last else text.rstrip("\r\n")) + last
+    path = tmp_path / ("a.tsv.gz" if packed else "a.tsv")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    monkeypatch.setattr(lines_module, "_CHUNK_BYTES", chunk * 4 if packed else chunk)
+    file = criteo(path, 3)
+    assert file.sizes == [3, 3, 3]
+    read = [file.read(i, ["label", "I1"]).to_pylist() for i in range(3)]
+    assert [row for rows in read for row in rows] == [{"label": i % 2, "I1": i} for i in range(9)]
+
+
+def test_lines_are_counted_with_empty_ones(tmp_path: Path):
+    path = tmp_path / "a.tsv"
+    path.write_text("\n".join(["", *lines(4)]) + "\n\n" + "1\t2\n")
+    with pytest.raises(InputError, match=r"lines 9 to 11 cannot be read \(CSV parse error"):
+        criteo(path).read(1, ["I1"])
+
+
+@pytest.mark.parametrize("text", ["\n", "\r\n\r\n", "\r", "\n\n\n\n\n\n"])
+def test_a_file_of_empty_lines_has_no_row_groups(tmp_path: Path, text: str):
+    (tmp_path / "a.tsv").write_text(text)
+    assert list(criteo(tmp_path / "a.tsv").sizes) == []
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -76,6 +76,12 @@ def test_a_label_by_name_and_none_at_all(parquet):
         survey([str(path)], "z")
 
 
+def test_missing_labels_are_counted(parquet):
+    path = parquet("a.parquet", {"label": [1, None, 0, None], "C1": [1, 2, 3, 4]}, 2)
+    found = survey([str(path)])
+    assert (found.label_mean, found.label_missing) == (0.5, 2)
+
+
 def test_files_with_other_columns_are_refused(parquet):
     parquet("d/a.parquet", {"label": [1], "C1": [1]})
     path = parquet("d/b.parquet", {"label": [1], "C2": [1]})

@@ -155,6 +155,8 @@ def _print_survey(found: Survey) -> None:
     rate = "none found" if found.label is None else f"{found.label}"
     if found.label_mean is not None:
         rate += f", mean {found.label_mean:.4f}"
+    if found.label_missing:
+        rate += f", {found.label_missing:,} missing, which training refuses"
     print(f"label       {rate}")
     numbers = [column for column in found.columns if column["role"] == "number"]
     slots = [column for column in found.columns if column["role"] != "number"]

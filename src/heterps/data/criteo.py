@@ -1,7 +1,7 @@
 """Criteo's TSV: a label, 13 whole numbers, 26 texts; an empty field is a missing value.
 
 A file without the label column, as in Criteo's test set, is told by its 39 fields. Blocks of lines
-act as row groups: one pass over the file finds where they start.
+act as row groups: one pass over the file finds where they start. Empty lines are skipped.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ LABEL = "label"
 DENSE = tuple(f"I{i}" for i in range(1, 14))
 SPARSE = tuple(f"C{i}" for i in range(1, 27))
 BLOCK_ROWS = 65536
+_KNOWN = [LABEL, *DENSE, *SPARSE]
 
 
 class CriteoGroups(GroupedFile):
@@ -42,7 +43,8 @@ class CriteoGroups(GroupedFile):
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(file.url, f"cannot be read ({reason(error)})") from None
         self.sizes = [block.rows for block in self._blocks]
-        self._names = _names(first.partition(b"\n")[0].count(b"\t") + 1, file)
+        line = first.lstrip(b"\r\n").partition(b"\n")[0]
+        self._names = _names(line.count(b"\t") + 1, file) if line else _KNOWN
         kinds = {LABEL: pa.float32(), **dict.fromkeys(DENSE, pa.float32())}
         texts = pa.dictionary(pa.int32(), pa.string())
         self.schema = pa.schema([(name, kinds.get(name, texts)) for name in self._names])
@@ -52,15 +54,14 @@ class CriteoGroups(GroupedFile):
         try:
             return self._parsed(self._lines.read(block), columns)
         except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
-            last = block.first_line + block.rows - 1
-            where = f"lines {block.first_line} to {last}"
+            where = f"lines {block.first_line} to {block.last_line}"
             raise InputError(self.file.url, f"{where} cannot be read ({reason(error)})") from None
 
     def _parsed(self, text: bytes, columns: Sequence[str]) -> pa.Table:
         options = pa.csv.ReadOptions(
             column_names=self._names, use_threads=False, block_size=max(len(text), 1)
         )
-        parse = pa.csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=False)
+        parse = pa.csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=True)
         convert = pa.csv.ConvertOptions(
             column_types=self.schema,
             include_columns=list(columns),
@@ -71,10 +72,9 @@ class CriteoGroups(GroupedFile):
 
 
 def _names(fields: int, file: SourceFile) -> list[str]:
-    known = [LABEL, *DENSE, *SPARSE]
-    if fields not in (len(known), len(known) - 1) and file.size_bytes:
+    if fields not in (len(_KNOWN), len(_KNOWN) - 1):
         expected = (
-            f"expected {len(known)} fields a line with tabs between them (a label, 13 numbers"
+            f"expected {len(_KNOWN)} fields a line with tabs between them (a label, 13 numbers"
         )
         raise InputError(file.url, f"{expected}, 26 texts), got {fields}: is it Criteo's format?")
-    return known[1:] if fields == len(known) - 1 else known
+    return _KNOWN[1:] if fields == len(_KNOWN) - 1 else _KNOWN

@@ -6,14 +6,17 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from heterps.data.source import SourceFile
 
 _CHUNK_BYTES = 1 << 20
 _GZIP = 16 + zlib.MAX_WBITS
+_Ends = npt.NDArray[np.int64]
 
 
 class Checkpoint(NamedTuple):
@@ -28,9 +31,12 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """``rows`` lines from ``first_line`` (counted from 1), ``stop - start`` bytes of text."""
+    """``rows`` lines and the empty ones between them, which are none: those from ``first_line``
+    (counted from 1) up to ``last_line``, ``stop - start`` bytes of text.
+    """
 
     first_line: int
+    last_line: int
     rows: int
     start: int
     stop: int
@@ -51,18 +57,24 @@ class Lines(ABC):
 
     def blocks(self, block_rows: int, on_read: Callable[[], None] = lambda: None) -> list[Block]:
         """One pass over the file, some minutes for a large one: where every ``block_rows`` lines
-        start. ``on_read`` is called with every chunk."""
-        starts = [(0, Checkpoint(0, 0))]  # of each block: its first byte
-        lines, size, last = 0, 0, b"\n"
+        that are not empty start. ``on_read`` is called with every chunk."""
+        starts = [_Start(0, 1, Checkpoint(0, 0))]
+        lines, rows, size, tail = 0, 0, 0, b""
         with self.file.open() as opened:
             for checkpoint, text in self.chunks(opened, None):
                 ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
-                for index in range(-lines % block_rows or block_rows, len(ends) + 1, block_rows):
-                    starts.append((size + int(ends[index - 1]), checkpoint))
-                lines, size, last = lines + len(ends), size + len(text), text[-1:] or last
+                full = _not_empty(text, ends, tail)
+                for index in range(-rows % block_rows or block_rows, len(full) + 1, block_rows):
+                    end = int(full[index - 1])
+                    line = lines + int(np.searchsorted(ends, end)) + 2
+                    starts.append(_Start(size + end, line, checkpoint))
+                lines, rows, size = lines + len(ends), rows + len(full), size + len(text)
+                tail = (tail + text[-2:])[-2:]
                 on_read()
-        lines += last != b"\n"
-        return list(_between(starts, size, lines, block_rows))
+        if size and not tail.endswith(b"\n"):
+            lines, rows = lines + 1, rows + (tail not in (b"\r", b"\n\r"))
+        starts.append(_Start(size, lines + 1, Checkpoint(0, 0)))  # where the last one ends
+        return list(_between(starts, rows, block_rows))
 
     def read(self, block: Block) -> bytes:
         wanted = block.stop - block.checkpoint.text_bytes
@@ -79,15 +91,31 @@ class Lines(ABC):
         return b"".join(parts)[block.start - block.checkpoint.text_bytes : wanted]
 
 
-def _between(
-    starts: list[tuple[int, Checkpoint]], size: int, lines: int, block_rows: int
-) -> Iterator[Block]:
-    ends = [start for start, _ in starts[1:]] + [size]
-    for index, ((start, checkpoint), stop) in enumerate(zip(starts, ends, strict=True)):
-        if start < stop:
-            first = index * block_rows
-            rows = min(block_rows, lines - first)
-            yield Block(first + 1, rows, start, stop, checkpoint)
+class _Start(NamedTuple):
+    """Of a block: its first byte and line."""
+
+    byte: int
+    line: int
+    checkpoint: Checkpoint
+
+
+def _not_empty(text: bytes, ends: _Ends, tail: bytes) -> _Ends:
+    """Of the ends of lines, those of lines that hold something. ``tail`` is what stands before the
+    text."""
+    begun = len(tail) - (tail.rfind(b"\n") + 1)  # at most 2, which is enough to know
+    lengths = np.diff(ends, prepend=-begun)
+    if not len(ends) or lengths.min() > 2:
+        return ends
+    before = np.frombuffer(tail + text, np.uint8)[ends + (len(tail) - 2)]
+    full: _Ends = ends[(lengths > 2) | (lengths == 2) & (before != ord("\r"))]
+    return full
+
+
+def _between(starts: list[_Start], rows: int, block_rows: int) -> Iterator[Block]:
+    for index, (start, end) in enumerate(pairwise(starts)):
+        held = min(block_rows, rows - index * block_rows)
+        if held > 0:
+            yield Block(start.line, end.line - 1, held, start.byte, end.byte, start.checkpoint)
 
 
 class PlainLines(Lines):

@@ -117,6 +117,7 @@ class Survey:
     rows: int
     label: str | None
     label_mean: float | None
+    label_missing: int
     columns: tuple[dict[str, Any], ...]
 
     def as_document(self) -> dict[str, Any]:
@@ -153,6 +154,7 @@ def survey(
         rows=total,
         label=label,
         label_mean=target.total / target.values if target and target.values else None,
+        label_missing=target.missing if target else 0,
         columns=tuple(column.as_document() for column in columns.values()),
     )
 
