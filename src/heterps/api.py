@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,15 +59,20 @@ def load_problem(path: Path | str) -> Problem:
     return read_problem(path)[0]
 
 
-def read_problem(path: Path | str, *, job: bool | None = None) -> tuple[Problem, int]:
+def read_problem(
+    path: Path | str, *, job: bool | None = None, changes: Sequence[str] = ()
+) -> tuple[Problem, int]:
     """The problem in a file and the seed that goes with it. ``job`` says what the file holds; by
-    default the keys at its top tell. Raises InputError with the file and the field.
+    default the keys at its top tell. ``changes`` of fields, as ``--set`` has them, are for jobs.
+    Raises InputError with the file and the field.
     """
     path = Path(path)
     document = read_document(path)
     if job is None:
         job = not document.keys() & _OF_PROBLEM or bool(document.keys() & _OF_JOB)
-    read = load_job(path) if job else None
+    if changes and not job:
+        raise InputError("--set", f"changes a job, and {path} is a problem file")
+    read = load_job(path, changes) if job else None
     try:
         return (Problem.of(counted(read)), read.seed) if read else (Problem.parse(document), 0)
     except InputError as error:

@@ -41,6 +41,14 @@ def test_the_text_shows_stages_totals_certainty_and_reasons(heterps):
         assert part in result.out
 
 
+def test_a_field_of_the_job_can_be_changed_for_once(heterps):
+    (line,) = heterps("plan", JOB, "--json", "--set", "workload.min_throughput=500000").lines
+    assert line["cost"] < 0.2 < json.loads(heterps("plan", JOB, "--json").out)["cost"]
+    result = heterps("plan", "--problem", WORKED, "--set", "seed=1")
+    assert result.code == 1
+    assert "--set: changes a job, and " in result.err
+
+
 def test_json_is_one_line_with_the_keys_of_a_plan(heterps):
     result = heterps("plan", MID, "--method", "exact", "--json")
     (line,) = result.lines

@@ -39,6 +39,13 @@ def test_another_file_may_be_named_for_a_part(path):
     assert job.cluster.types[0].limit == 2
 
 
+def test_a_pattern_needs_no_quotes(path):
+    data = {"train": "a.parquet", "label": "y", "sparse": ["C1"]}
+    path.write_text(json.dumps(DOCUMENT | {"data": data}))
+    job = load_job(path, ["data.train=*.parquet"])
+    assert job.document()["data"]["train"] == [str(path.parent / "*.parquet")]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -39,6 +39,7 @@ class Request:
     frontier: bool
     problem_files: bool
     simulated: bool = False
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ class Answer:
 def answer(file: Path, request: Request, interrupt: Interrupt) -> Answer:
     """Raises HeterPSError."""
     if not request.problem_files:
-        ensure_profile(file, [])
-    problem, seed = api.read_problem(file, job=False if request.problem_files else None)
+        ensure_profile(file, list(request.changes))
+    kind = False if request.problem_files else None
+    problem, seed = api.read_problem(file, job=kind, changes=request.changes)
     seed = seed if request.seed is None else request.seed
     comparison = None
     if request.compare:

@@ -31,13 +31,14 @@ def plan_by_measuring(
     rounds: int,
     seconds: float,
     seed: int | None,
+    changes: list[str],
     *,
     as_json: bool,
     out: Path | None,
 ) -> None:
     """Ctrl-C ends it with the best so far, but while there is no profile. Raises HeterPSError."""
-    ensure_profile(file, [])
-    job = load_job(file)
+    ensure_profile(file, changes)
+    job = load_job(file, changes)
     if seed is not None:
         job = job.model_copy(update={"seed": seed})
     try:

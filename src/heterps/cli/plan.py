@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from heterps.cli.errors import exit_code, print_error, worst
+from heterps.cli.options import Changes
 from heterps.cli.progress import Interrupt
 from heterps.errors import HeterPSError, InfeasibleError, InputError, UnknownNameError
 
@@ -24,6 +25,8 @@ Examples:
   heterps plan job.yaml                         the cheapest plan, and why
   heterps plan job.yaml --compare               all methods side by side
   heterps plan job.yaml --frontier              what more speed would cost
+  heterps plan job.yaml --set cluster.types.v100.limit=8
+                                                what if there were no more
   heterps plan job.yaml --plot plan.html        the same as pictures
   heterps plan --problem a.json b.json --json   one line of JSON a file
   heterps plan p.json --assignment cpu,cpu,gpu  units for a given assignment
@@ -87,6 +90,7 @@ def plan(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan as JSON.")
     ] = None,
+    changes: Changes = None,
     simulated: Annotated[
         bool,
         typer.Option("--simulated", help="Of the cheapest plans take the best in the simulator."),
@@ -114,7 +118,8 @@ def plan(
         _check_measure(files, method, other=other)
         from heterps.cli.measure import plan_by_measuring
 
-        plan_by_measuring(files[0], measure, seconds, seed, as_json=as_json, out=out)
+        given = changes or []
+        plan_by_measuring(files[0], measure, seconds, seed, given, as_json=as_json, out=out)
         return
     if plot is not None:
         from heterps.report.plots import require_matplotlib
@@ -132,6 +137,7 @@ def plan(
         frontier=frontier or plot is not None,
         problem_files=problem,
         simulated=simulated,
+        changes=tuple(changes or ()),
     )
     debug = debug or bool(context.find_root().params.get("debug"))
     interrupt = Interrupt()

@@ -26,7 +26,7 @@ def load_job(path: Path | str, changes: Sequence[str] = ()) -> Job:
     """
     path = Path(path)
     document = read_document(path)
-    changed = [read_change(change, _from_yaml) for change in changes]
+    changed = [read_change(change, _value) for change in changes]
     for change in changed:
         if len(change.keys) == 1:  # such as another file for a part
             change.apply(document)
@@ -87,6 +87,11 @@ def _from_json(text: str, path: Path) -> Any:
         raise InputError(str(path), "is nested too deeply") from None
     except ValueError as error:  # a number of thousands of digits
         raise InputError(str(path), f"is not JSON ({str(error).partition(';')[0]})") from None
+
+
+def _value(text: str, where: str) -> Any:
+    """Of a change. A pattern such as ``*.parquet`` would be a reference to nothing."""
+    return text if text.startswith("*") else _from_yaml(text, where)
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
