@@ -208,13 +208,9 @@ def test_a_snapshot_that_has_cursors_alone_is_compared_by_them(ended, tmp_path):
 
 
 def test_what_cannot_go_on_is_refused(data, tmp_path):
-    job = make_job(data, workload__epochs=0.3, snapshot__every=3)
+    job = make_job(data, **CUT_SHORT)
     path = tmp_path / "run"
     run(job, path)
-    with pytest.raises(InputError, match="has ended; to train on, say more"):
-        go_on(path)
-    with pytest.raises(InputError, match="its snapshot is past the end: step 6 of 2"):
-        go_on(path, changes=["workload.epochs=0.05"])
     with RunFolder.open(path) as folder:
         folder.lock()
         with pytest.raises(InputError, match="coordinated by another process"):
@@ -222,3 +218,49 @@ def test_what_cannot_go_on_is_refused(data, tmp_path):
     longer = go_on(path, changes=["workload.epochs=1"])
     whole = make_job(data, workload__epochs=1, snapshot__every=3)
     assert longer.equals(run(whole, tmp_path / "whole")[1])
+
+
+@pytest.mark.parametrize(
+    "changes", [[], ["servers.count=1"], ["workload.epochs=0.05"], ["optimizer.lr=0.5"]]
+)
+def test_a_run_that_has_ended_has_to_be_told_of_more(ended, tmp_path, changes):
+    path = shutil.copytree(ended, tmp_path / "run")
+    said = r"has ended after 9 batches \(workload.epochs: 0.3\); .* --set workload.epochs=1$"
+    with pytest.raises(InputError, match=said), resumed(path, changes=changes):
+        pass
+    assert (path / "metrics.json").exists()
+    with resumed(path, changes=LONGER) as found:
+        assert found.start.step == 6
+    with resumed(path) as found:
+        assert found.setup.layout.batches > 9, "it was told of more, and has not got there"
+
+
+def test_a_run_that_has_ended_is_not_trained_again_from_its_beginning(ended, tmp_path):
+    path = shutil.copytree(ended, tmp_path / "run")
+    shutil.rmtree(path / "snapshots")
+    said = rf"has no snapshot to go on from: .* --set warm_start={path}$"
+    for changes in [[], LONGER]:
+        with pytest.raises(InputError, match=said), resumed(path, changes=changes):
+            pass
+    assert (path / "metrics.json").exists()
+
+
+def test_a_run_that_has_ended_early_has_to_be_told_of_more_patience(data, tmp_path):
+    still = {f"{owner}__lr": 0 for owner in ("optimizer", "tables__default", "tables__narrow")}
+    validated = {"data__validation": 0.2, "validation__every": 2, "validation__patience": 1}
+    path = tmp_path / "run"
+    run(make_job(data, **CUT_SHORT, **still, **validated), path)
+    said = r"has ended early after 4 batches .* --set validation.patience=2$"
+    with pytest.raises(InputError, match=said), resumed(path, changes=LONGER):
+        pass
+    with resumed(path, changes=["validation.patience=2"]) as found:
+        assert found.start.step == 3
+
+
+def test_a_snapshot_past_the_end_is_refused(data, tmp_path):
+    path = interrupted(make_job(data), tmp_path / "run")
+    with (
+        pytest.raises(InputError, match=r"its snapshot is past the end: step \d+ of 2$"),
+        resumed(path, changes=["workload.epochs=0.05"]),
+    ):
+        pass

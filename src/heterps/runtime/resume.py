@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from heterps.errors import InputError
-from heterps.job.load import load_job
+from heterps.job.load import load_job, read_document
+from heterps.job.spec import Job
 from heterps.runtime.prepare import Setup, prepare
 from heterps.runtime.run_folder import JOB, METRICS, PLAN, RunFolder
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
@@ -36,13 +38,13 @@ def resumed(
     folder = RunFolder.open(path)
     folder.lock()
     with folder:
-        if (folder.path / METRICS).exists() and not changes:
-            problem = "has ended; to train on, say more, such as --set workload.epochs=2"
-            raise InputError(str(path), problem)
+        ended, before = _result_of(folder), folder.job
         folder.identify()
         snapshots = Snapshots.of(folder.path, folder.job)
         snapshots.claim(again=True)
         start = snapshots.newest(warn)
+        if ended is not None and (start is None or not changes):
+            raise _over(path, before, ended, start)
         job = load_job(folder.path / JOB, changes)
         later = Snapshots.of(folder.path, job)
         if later.folder != snapshots.folder:
@@ -53,6 +55,8 @@ def resumed(
         arrivals = start.about.get("arrivals") if start and job.follows else None
         arrived = int(arrivals[-1]["samples"]) if arrivals else None
         setup = prepare(job, plan, lanes=lanes, arrived=arrived)
+        if ended is not None and not _asks_for_more(setup, before, ended):
+            raise _over(path, before, ended, start)
         if start is not None:
             _check_samples(start, setup)
         if start is not None and not job.follows and start.step >= setup.layout.batches:
@@ -63,7 +67,38 @@ def resumed(
         if plan is not None or changes:
             folder.write_json(PLAN, setup.plan_document())
             folder.write_job(setup.job)
+        folder.reopen()
         yield Resumed(setup, folder, start)
+
+
+def _result_of(folder: RunFolder) -> dict[str, Any] | None:
+    """Of a run that has ended."""
+    path = folder.path / METRICS
+    return read_document(path) if path.exists() else None
+
+
+def _asks_for_more(setup: Setup, before: Job, ended: Mapping[str, Any]) -> bool:
+    """Of a followed folder only the person knows whether there is more."""
+    if ended.get("stopped_early"):
+        return setup.job.validation != before.validation
+    return setup.job.follows or setup.layout.batches > ended["steps"]
+
+
+def _over(
+    path: Path, before: Job, ended: Mapping[str, Any], start: RunSnapshot | None
+) -> InputError:
+    """What to do instead: the model that is there is never replaced by one from the beginning."""
+    epochs = before.workload.epochs
+    more = f"--set workload.epochs={math.floor(epochs) + 1}"
+    if start is None:
+        new = f"begin a new run, as in `heterps train JOB {more} --out DIR`"
+        problem = f"has ended, and has no snapshot to go on from: {new}, from this one's model "
+        return InputError(str(path), f"{problem}with --set warm_start={path}")
+    how = f"after {ended['steps']:,} batches (workload.epochs: {epochs:g})"
+    if ended.get("stopped_early"):
+        patience = before.validation.patience or 1
+        how, more = f"early {how}", f"--set validation.patience={2 * patience}"
+    return InputError(str(path), f"has ended {how}; to train on, say more, such as {more}")
 
 
 def _check_samples(start: RunSnapshot, setup: Setup) -> None:

@@ -164,6 +164,10 @@ class RunFolder:
         """Write the result."""
         self.write_json(METRICS, metrics)
 
+    def reopen(self) -> None:
+        """A run that goes on has no result yet."""
+        (self.path / METRICS).unlink(missing_ok=True)
+
     def write_json(self, name: str, document: Mapping[str, Any]) -> None:
         """Whole or not at all."""
         text = json.dumps(finite(dict(document)), indent=2, allow_nan=False, default=str)
