@@ -88,7 +88,7 @@ def test_convert_without_a_folder_is_wrong_usage(heterps, tsv: Path):
 def test_a_source_that_is_not_there_is_one_line(heterps, tmp_path: Path):
     result = heterps("data", "convert", f"{tmp_path}/none.tsv", str(tmp_path / "out"))
     assert result.code == 1
-    assert result.err.startswith(f"heterps: sources: nothing matches '{tmp_path}/none.tsv'")
+    assert result.err.startswith(f"heterps: IN: nothing matches '{tmp_path}/none.tsv'")
     assert not (tmp_path / "out").exists()
 
 
@@ -153,6 +153,15 @@ def test_a_truncated_file_is_one_line(heterps, clicks: Path):
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith(f"heterps: {path}: is not whole Parquet (")
     assert result.err.count("\n") == 1
+
+
+def test_inspect_of_nothing_names_its_argument_and_where_it_looked(
+    heterps, tmp_path: Path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert heterps("data", "inspect", "nope").err == (
+        f"heterps: PATH: nothing matches 'nope': check the path, which starts from {tmp_path}\n"
+    )
 
 
 # -- help and terminals

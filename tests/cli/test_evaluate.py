@@ -56,6 +56,14 @@ def test_predict_writes_a_row_for_each_row(heterps, folder, tmp_path):
     assert json.loads(forced.out)["rows"] == 500
 
 
+def test_data_that_are_not_there_are_named_as_they_were_given(heterps, folder, tmp_path):
+    run, none = str(folder / "run"), str(tmp_path / "none.parquet")
+    predicted = heterps("predict", run, none, "--out", str(tmp_path / "p.csv"))
+    assert predicted.err == f"heterps: DATA: nothing matches '{none}': check the path\n"
+    measured = heterps("evaluate", run, "--data", none)
+    assert measured.err == f"heterps: --data: nothing matches '{none}': check the path\n"
+
+
 @pytest.mark.parametrize("command", ["evaluate", "predict", "runs", "init"])
 def test_help_teaches_by_example(heterps, command):
     result = heterps(command, "--help")

@@ -124,6 +124,17 @@ def test_what_cannot_be_found_is_one_line(folder: Path, pattern: str, problem: s
     assert str(caught.value).startswith(f"data.validation: {problem.replace('{}', str(folder))}")
 
 
+@pytest.mark.parametrize("base", ["", "jobs", "/jobs", "s3://b/jobs"])
+def test_where_a_relative_path_starts_is_told(base: str, folder: Path, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(Storage, "file_system", lambda _, url: (LocalFileSystem(), url))
+    start = {"": folder, "jobs": folder / "jobs"}.get(base, base)
+    with pytest.raises(InputError, match=f": check the path, which starts from {start}$"):
+        find_files(["none.parquet"], base=base)
+    with pytest.raises(InputError, match=r": check the path$"):
+        find_files(["/none.parquet"], base=base)
+
+
 def test_a_file_that_is_gone_is_named(folder: Path):
     (file,) = find_files([f"{folder}/a.parquet"])
     (folder / "a.parquet").unlink()

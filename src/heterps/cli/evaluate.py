@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ import typer
 
 from heterps.cli.rows_bar import RowsBar
 from heterps.cli.tables import print_heading
+from heterps.errors import InputError
 
 if TYPE_CHECKING:
     from heterps.runtime.metrics import Counts
@@ -65,7 +68,7 @@ def evaluate(
     found = load_run(run)
     which: Which = "best" if best else "model"
     about = found.about(which)
-    with RowsBar("evaluating") as bar:
+    with data_given_as("--data"), RowsBar("evaluating") as bar:
         counts = found.evaluate(data or (), which, bar.report)
     ceiling = {} if data else planted_ceiling(found.job)
     values = {name: value for name, value in counts.values().items() if not math.isnan(value)}
@@ -77,6 +80,17 @@ def evaluate(
     at = f" after step {about['step']:,}" if isinstance(about.get("step"), int) else ""
     print_heading(f"{run}: {kind}{at} on {counts.samples:,} samples")
     _print_values(counts, values, ceiling)
+
+
+@contextmanager
+def data_given_as(field: str) -> Iterator[None]:
+    """What Python calls ``data`` has another name here."""
+    try:
+        yield
+    except InputError as error:
+        if error.path != "data":
+            raise
+        raise InputError(field, error.problem) from None
 
 
 def _print_values(counts: Counts, values: dict[str, float], ceiling: dict[str, float]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from heterps.cli.evaluate import Best, Json, Run
+from heterps.cli.evaluate import Best, Json, Run, data_given_as
 from heterps.cli.rows_bar import RowsBar
 
 _EXAMPLES = """\b
@@ -42,7 +42,7 @@ def predict(
     trained = load_run(run)
     if not force and is_there(out, storage_of(trained.job)):
         raise InputError(out, "exists already; --force overwrites it")
-    with RowsBar("predicting") as bar:
+    with data_given_as("DATA"), RowsBar("predicting") as bar:
         rows = trained.predict(data, out, "best" if best else "model", bar.report)
     if as_json:
         print(json.dumps({"run": str(run), "out": out, "rows": rows}))

@@ -27,7 +27,7 @@ def convert(
     """Writes a Parquet file into the folder ``out`` for each source, with its name, and returns
     their paths; each appears when it is whole. Raises InputError.
     """
-    files = find_files(sources, "sources")
+    files = find_files(sources, "IN")
     targets = [out / f"{_stem(file.path, file.suffix)}.parquet" for file in files]
     _check(targets, [file.path for file in files], force=force)
     opened = [grouped(file) for file in files]

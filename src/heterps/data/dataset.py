@@ -50,6 +50,7 @@ class Dataset:
         *,
         labels: bool = True,
         binary: bool = False,
+        field: str | None = None,
     ) -> None:
         for file in files:
             check_schema(file.schema, spec, file.file.url, labels=labels)
@@ -64,7 +65,7 @@ class Dataset:
         self._held = held_out(self._whole, spec.fraction or 0.0)
         self.sizes = tuple(self._sizes())
         if not sum(self.sizes):
-            raise InputError(f"data.{part}", "holds no samples")
+            raise InputError(field or f"data.{part}", "holds no samples")
 
     @classmethod
     def open(
@@ -76,14 +77,18 @@ class Dataset:
         labels: bool = True,
         binary: bool = False,
         on_read: Callable[[], None] = lambda: None,
+        field: str | None = None,
     ) -> Dataset:
         """Finds the files of a part and reads what says how many rows they hold; relative paths
         start from ``base``. Of a folder that is followed, those that are there now. Text is read to
-        its end for that: ``on_read`` is called now and then, in any thread. Raises InputError.
+        its end for that: ``on_read`` is called now and then, in any thread. Raises InputError, with
+        ``field`` where the paths come from elsewhere than the job's.
         """
         spec = as_found(spec, base) if part == "train" else spec
-        files = find_files(*_paths(spec, part), base, storage_of(spec, base))
-        return cls(spec, all_grouped(files, on_read), part, labels=labels, binary=binary)
+        paths, said_by = _paths(spec, part)
+        files = find_files(paths, field or said_by, base, storage_of(spec, base))
+        grouped_files = all_grouped(files, on_read)
+        return cls(spec, grouped_files, part, labels=labels, binary=binary, field=field)
 
     def other(self, part: Part) -> Dataset:
         """The part that was set aside from the same files, or what is left of them: they are not

@@ -108,8 +108,9 @@ def find_files(
 ) -> list[SourceFile]:
     """The files that paths, patterns, folders or URLs name: sorted, each once.
 
-    Relative paths start from ``base``, the folder of the job file. Raises InputError with ``field``
-    where a pattern matches nothing, or its file system is not known.
+    Relative paths start from ``base``, such as the folder of the job file; without one, from the
+    working folder. Raises InputError with ``field`` where a pattern matches nothing, or its file
+    system is not known.
     """
     found: dict[str, SourceFile] = {}
     for pattern in patterns:
@@ -137,8 +138,11 @@ def names_in(
 
 
 def _location(pattern: str, base: str) -> str:
-    relative = "://" not in pattern and not pattern.startswith("/")
-    return f"{base.rstrip('/')}/{pattern}" if base and relative else pattern
+    return f"{base.rstrip('/')}/{pattern}" if base and _is_relative(pattern) else pattern
+
+
+def _is_relative(pattern: str) -> bool:
+    return "://" not in pattern and not pattern.startswith("/")
 
 
 def _matches(pattern: str, field: str, base: str, storage: Storage) -> list[SourceFile]:
@@ -154,7 +158,9 @@ def _matches(pattern: str, field: str, base: str, storage: Storage) -> list[Sour
         where = f"{error.filename}: " if error.filename else ""
         raise InputError(field, f"'{pattern}' cannot be read ({where}{reason(error)})") from None
     if not entries:
-        raise InputError(field, f"nothing matches '{pattern}': {_advice(file_system, path)}")
+        raise InputError(
+            field, f"nothing matches '{pattern}': {_advice(file_system, path, pattern, base)}"
+        )
     return [_file(file_system, entry, location, storage) for entry in entries]
 
 
@@ -204,10 +210,13 @@ def _visible(path: str) -> bool:
     return path.endswith(SUFFIXES) and path.rpartition("/")[2][0] not in "._"
 
 
-def _advice(file_system: Any, path: str) -> str:
+def _advice(file_system: Any, path: str, pattern: str, base: str) -> str:
     if file_system.isdir(path):
         return f"the folder holds no {', '.join(SUFFIXES)}"
-    return "check the path, and that relative ones start from the job file"
+    if not _is_relative(pattern):
+        return "check the path"
+    start = base if base and not _is_relative(base) else Path(base).absolute()
+    return f"check the path, which starts from {start}"
 
 
 def is_local(file_system: Any) -> bool:

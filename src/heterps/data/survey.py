@@ -132,7 +132,7 @@ def survey(
     """Reads every row. ``label`` names the label column; by default ``label`` or ``click``, if
     there is one. Raises InputError.
     """
-    files = [grouped(file) for file in find_files(paths, "paths")]
+    files = [grouped(file) for file in find_files(paths, "PATH")]
     label = _label(files[0].schema, label, files[0].file.url)
     columns = {column.name: _empty(column, label) for column in files[0].schema}
     _check_equal(files)

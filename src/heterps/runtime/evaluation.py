@@ -113,7 +113,7 @@ def open_data(job: Job, data: Sequence[str], *, labels: bool, binary: bool = Fal
     if data:  # these paths start from the working folder
         given = {"train": tuple(data), "validation": None, "follow": None}
         spec: DataSpec = job.data.model_copy(update=given)
-        return Dataset.open(spec, "train", labels=labels, binary=binary)
+        return Dataset.open(spec, "train", labels=labels, binary=binary, field="data")
     if job.data.validation is None:
         raise InputError("data", "the job names no validation data: say what to evaluate on")
     return Dataset.open(job.data, "validation", job.folder, labels=labels, binary=binary)
