@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -153,6 +155,14 @@ def test_a_truncated_file_is_one_line(heterps, clicks: Path):
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith(f"heterps: {path}: is not whole Parquet (")
     assert result.err.count("\n") == 1
+
+
+def test_inspect_lists_what_no_model_can_use(heterps, tmp_path: Path):
+    table = pa.table({"label": [0, 1], "day": [date(2026, 1, 1), None]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    result = heterps("data", "inspect", f"{tmp_path}/a.parquet")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[-1].split() == ["day", "date32[day]", "50", "%"]
 
 
 def test_inspect_of_nothing_names_its_argument_and_where_it_looked(

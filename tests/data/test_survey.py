@@ -1,3 +1,4 @@
+from datetime import date, datetime, time
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,49 @@ def test_missing_labels_are_counted(parquet):
     path = parquet("a.parquet", {"label": [1, None, 0, None], "C1": [1, 2, 3, 4]}, 2)
     found = survey([str(path)])
     assert (found.label_mean, found.label_missing) == (0.5, 2)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [date(2026, 1, 1), None],
+        [datetime(2026, 1, 1), None],
+        [time(1), None],
+        [{"a": 1}, None],
+        [[1.5], None],
+        [[date(2026, 1, 1)], None],
+        [[[1]], None],
+    ],
+)
+def test_what_is_neither_a_number_nor_a_category_is_listed(parquet, values):
+    found = survey([str(parquet("a.parquet", {"label": [0, 1], "x": values}))])
+    x = columns(found)["x"]
+    assert (x["role"], x["missing_share"]) == ("unusable", 0.5)
+    assert found.label_mean == 0.5
+
+
+def test_a_label_of_texts_has_no_mean(parquet):
+    path = parquet("a.parquet", {"label": ["no", "yes"], "C1": [1, 2]})
+    found = survey([str(path)])
+    assert (found.label_mean, columns(found)["label"]["role"]) == (None, "category")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "role", "kinds"),
+    [
+        ([1], [2.5], "number", "int64, double"),
+        ([1], [None], "category", "int64, null"),
+        (["a"], [None], "category", "string, null"),
+        ([1], ["a"], "category", "int64, string"),
+        ([1.5], ["a"], "unusable", "double, string"),
+        ([date(2026, 1, 1)], [1], "unusable", "date32[day], int64"),
+    ],
+)
+def test_a_column_is_what_it_is_in_all_files(parquet, one, other, role: str, kinds: str):
+    parquet("d/a.parquet", {"label": [1], "x": one})
+    path = parquet("d/b.parquet", {"label": [1], "x": other})
+    x = columns(survey([str(path.parent)]))["x"]
+    assert (x["role"], x["type"]) == (role, kinds)
 
 
 def test_files_with_other_columns_are_refused(parquet):

@@ -159,13 +159,19 @@ def _print_survey(found: Survey) -> None:
         rate += f", {found.label_missing:,} missing, which training refuses"
     print(f"label       {rate}")
     numbers = [column for column in found.columns if column["role"] == "number"]
-    slots = [column for column in found.columns if column["role"] != "number"]
+    others = [column for column in found.columns if column["role"] == "unusable"]
+    slots = [column for column in found.columns if column["role"] in ("category", "list")]
     if numbers:
         print()
         print_table(_numbers(numbers))
     if slots:
         print_heading("\nthe last columns: how many ids occur that often")
         print_table(_slots(slots))
+    if others:
+        print_heading(
+            "\nneither numbers nor categories, or not in every file: of no use to a model"
+        )
+        print_table(_others(others))
 
 
 def _numbers(columns: list[dict[str, Any]]) -> Table:
@@ -180,6 +186,13 @@ def _numbers(columns: list[dict[str, Any]]) -> Table:
 
 
 _RANGE = ("min", "mean", "max")
+
+
+def _others(columns: list[dict[str, Any]]) -> Table:
+    rows = [
+        [column["name"], column["type"], percent(column["missing_share"])] for column in columns
+    ]
+    return Table(["column", "type", "missing"], rows, left=["column", "type"])
 
 
 def _slots(columns: list[dict[str, Any]]) -> Table:

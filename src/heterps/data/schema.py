@@ -24,34 +24,34 @@ def check_schema(schema: pa.Schema, spec: DataSpec, url: str, *, labels: bool) -
 
 
 def _number_problem(kind: pa.DataType) -> str:
-    return "" if _is_number(kind) else f"holds {kind}, expected numbers"
+    return "" if is_number(kind) else f"holds {kind}, expected numbers"
 
 
 def _slot_problem(slot: SparseSlot, kind: pa.DataType) -> str:
-    listed = _is_list(kind)
+    listed = is_list(kind)
     if listed and not slot.multi:
         return f"holds lists: write {{name: {slot.name}, multi: true}}"
     if slot.multi and not listed:
         return f"holds {kind}, one value a row: leave out multi"
     value = kind.value_type if listed else kind
-    if not _is_category(value):
+    if not is_category(value):
         return f"holds {kind}, expected whole numbers or texts"
     if not slot.hash and not pa.types.is_integer(value):
         return f"holds {kind}: leave out hash, which only whole numbers can do without"
     return ""
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(test(kind) for test in kinds) or bool(pa.types.is_null(kind))
 
 
-def _is_category(kind: pa.DataType) -> bool:
+def is_category(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
-        return _is_category(kind.value_type)
+        return is_category(kind.value_type)
     kinds = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_null, is_text)
     return any(test(kind) for test in kinds)

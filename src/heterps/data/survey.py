@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from heterps.data.base import GroupedFile
-from heterps.data.categories import ids_of, is_text
+from heterps.data.categories import ids_of
 from heterps.data.dataset import grouped
+from heterps.data.schema import is_category, is_list, is_number
 from heterps.data.source import find_files
 from heterps.data.writing import Progress, nothing
 from heterps.errors import InputError, UnknownNameError
@@ -24,11 +25,13 @@ MOST_IDS = 5_000_000
 
 @dataclass
 class ColumnSurvey:
-    """``values`` counts the present ones; those of a list count one by one."""
+    """``values`` counts the present ones; those of a list count one by one. Of a column that no
+    model can use only the missing values are counted.
+    """
 
     name: str
     type: str
-    role: str  # number, category or list
+    role: str  # number, category, list or unusable
     rows: int = 0
     missing: int = 0
     values: int = 0
@@ -43,6 +46,8 @@ class ColumnSurvey:
     def add(self, column: pa.Array) -> None:
         self.rows += len(column)
         self.missing += column.null_count
+        if self.role == "unusable":
+            return
         flat = column.flatten() if self.role == "list" else column
         present = flat.drop_null()
         self.values += len(present)
@@ -75,17 +80,22 @@ class ColumnSurvey:
             self._ids, self._counts = [distinct], [counts]
         self._held = sum(map(len, self._ids))
 
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.values if self.role == "number" and self.values else None
+
     def as_document(self) -> dict[str, Any]:
         share = self.missing / self.rows if self.rows else 0.0
         document: dict[str, Any] = {"name": self.name, "type": self.type, "role": self.role}
         document["missing_share"] = share
+        if self.role == "unusable":
+            return document
         if self.role == "number":
-            mean = self.total / self.values if self.values else None
             known = self.values > 0
             return document | {
                 "min": self.low if known else None,
                 "max": self.high if known else None,
-                "mean": mean,
+                "mean": self.mean,
             }
         if self.role == "list":
             document["mean_length"] = self.values / self.rows if self.rows else 0.0
@@ -134,8 +144,9 @@ def survey(
     """
     files = [grouped(file) for file in find_files(paths, "PATH")]
     label = _label(files[0].schema, label, files[0].file.url)
-    columns = {column.name: _empty(column, label) for column in files[0].schema}
     _check_equal(files)
+    names = files[0].schema.names
+    columns = {name: _empty(name, [file.schema for file in files], label) for name in names}
     total, done = sum(sum(file.sizes) for file in files), 0
     for file in files:
         for index, size in enumerate(file.sizes):
@@ -153,7 +164,7 @@ def survey(
         largest_row_group=max(sizes, default=0),
         rows=total,
         label=label,
-        label_mean=target.total / target.values if target and target.values else None,
+        label_mean=target.mean if target else None,
         label_missing=target.missing if target else 0,
         columns=tuple(column.as_document() for column in columns.values()),
     )
@@ -167,18 +178,23 @@ def _label(schema: pa.Schema, given: str | None, url: str) -> str | None:
     return given
 
 
-def _empty(column: pa.Field, label: str | None) -> ColumnSurvey:
-    return ColumnSurvey(column.name, str(column.type), _role(column, label))
+def _empty(name: str, schemas: Sequence[pa.Schema], label: str | None) -> ColumnSurvey:
+    """With the types that it has in all files."""
+    kinds = list(dict.fromkeys(schema.field(name).type for schema in schemas))
+    known = [kind for kind in kinds if not pa.types.is_null(kind)] or kinds
+    roles = {_role(kind) for kind in known}
+    role = roles.pop() if len(roles) == 1 else "unusable"
+    if all(map(is_number, known)) and (role == "unusable" or name == label):
+        role = "number"
+    return ColumnSurvey(name, ", ".join(map(str, kinds)), role)
 
 
-def _role(column: pa.Field, label: str | None) -> str:
-    kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return "list"
-    if column.name == label or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+def _role(kind: pa.DataType) -> str:
+    if is_list(kind):
+        return "list" if is_category(kind.value_type) else "unusable"
+    if is_number(kind) and not pa.types.is_integer(kind):
         return "number"
-    text = is_text(kind) or pa.types.is_dictionary(kind)
-    return "category" if text or pa.types.is_integer(kind) else "number"
+    return "category" if is_category(kind) else "unusable"
 
 
 def _check_equal(files: Sequence[GroupedFile]) -> None:
