@@ -12,6 +12,7 @@ from heterps.cli.data import data_commands
 from heterps.cli.errors import FAILED, exit_code, print_error
 from heterps.cli.evaluate import evaluate_command
 from heterps.cli.init import init_command
+from heterps.cli.output import BROKEN_PIPE, flush_output
 from heterps.cli.plan import plan_command
 from heterps.cli.predict import predict_command
 from heterps.cli.profile import profile_command
@@ -79,8 +80,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     _tolerate_any_text(sys.stdout, sys.stderr)
     try:
+        code = _run(args)
+        problem = flush_output()
+    except BrokenPipeError:
+        return BROKEN_PIPE
+    if problem is not None:
+        print_error(f"standard output: {problem}")
+        return FAILED
+    return code
+
+
+def _run(args: list[str]) -> int:
+    try:
         app(args, prog_name="heterps")
     except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # typer has ended it for that
+            return BROKEN_PIPE
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except HeterPSError as error:
         if "--debug" in args:

@@ -65,19 +65,21 @@ def run_and_show(
     setup: Setup, folder: RunFolder, title: str, as_json: bool, start: RunSnapshot | None = None
 ) -> None:
     """Runs to the end, or to a Ctrl-C: then a snapshot is there to go on from."""
+    from heterps.cli.output import enduring_output
     from heterps.cli.train_report import print_result
     from heterps.runtime.snapshot import Snapshots
 
-    try:
-        result = _run(setup, folder, title, as_json, start)
-    except KeyboardInterrupt:
-        there = _what_there_is(Snapshots.of(folder.path, setup.job))
-        typer.echo(f"interrupted; {there}: heterps resume {folder.path}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with enduring_output():  # the run folder holds it all
+        try:
+            result = _run(setup, folder, title, as_json, start)
+        except KeyboardInterrupt:
+            there = _what_there_is(Snapshots.of(folder.path, setup.job))
+            typer.echo(f"interrupted; {there}: heterps resume {folder.path}", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        if not as_json:
+            print_result(setup, result)
     if as_json:
         print_json(result.as_document())
-    else:
-        print_result(setup, result)
 
 
 def _what_there_is(snapshots: Snapshots) -> str:
