@@ -4,6 +4,7 @@ import json
 import signal
 
 import pytest
+import yaml
 
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.snapshot import Snapshots
@@ -59,6 +60,16 @@ def check_snapshot_commands(path, heterps):
     lines = found.out.splitlines()
     assert [line.split()[1] for line in lines][:3] == ["whole", "snapshot", "whole"]
     assert "has changed since it was written" in lines[1]
+
+
+@pytest.mark.parametrize("command", [["resume"], ["scale"], ["report"], ["snapshot", "list"]])
+def test_the_folder_of_a_job_is_taken_for_no_run(job, tmp_path, heterps, command):
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job.document()))
+    before = set(tmp_path.iterdir())
+    found = heterps(*command, str(tmp_path), *(["cpu=2"] if command == ["scale"] else []))
+    assert (found.code, found.out) == (1, "")
+    assert "is no run folder: it holds a job.yaml that no run has written" in found.err
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path):

@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import pytest
@@ -115,4 +116,10 @@ def test_a_run_that_has_just_begun_or_is_damaged_is_no_error(tmp_path):
     found = read_report(tmp_path / "a")
     assert (found.stages, found.bound, found.samples_per_s) == ((), None, None)
     with pytest.raises(InputError, match=r"is no run folder: it holds no job\.yaml"):
+        read_report(tmp_path)
+
+
+def test_a_folder_with_a_job_of_someones_own_is_no_run(tmp_path):
+    (tmp_path / "job.yaml").write_text(json.dumps(DOCUMENT))
+    with pytest.raises(InputError, match=r"is no run folder: it holds a job\.yaml that no run has"):
         read_report(tmp_path)

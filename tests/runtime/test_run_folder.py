@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from heterps.errors import InputError
 from heterps.events import read_events
@@ -103,3 +104,14 @@ def test_events_and_the_result_are_written(tmp_path, job):
 def test_any_other_folder_is_no_run(tmp_path):
     with pytest.raises(InputError, match=r"is no run folder: it holds no job\.yaml"):
         RunFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize("mark", ["identity.json", "events.jsonl", "versions.json", "snapshots/"])
+def test_a_job_alone_makes_no_run_folder(tmp_path, mark):
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(DOCUMENT))
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN))
+    said = r"is no run folder: it holds a job\.yaml that no run has written"
+    with pytest.raises(InputError, match=said):
+        RunFolder.open(tmp_path)
+    (tmp_path / mark).mkdir() if mark.endswith("/") else (tmp_path / mark).touch()
+    RunFolder.open(tmp_path)

@@ -19,7 +19,16 @@ from heterps.planning.plan import Plan, read_plan
 from heterps.planning.problem import Problem
 from heterps.planning.simulate import simulate
 from heterps.report.bounds import Bound, PlacedStage, find_bound
-from heterps.report.runs import EVENTS, JOB, METRICS, RunSummary, number, read_json, summarise
+from heterps.report.runs import (
+    EVENTS,
+    JOB,
+    METRICS,
+    RunSummary,
+    is_run,
+    number,
+    read_json,
+    summarise,
+)
 from heterps.report.story import Story
 
 _PLAN = "plan.json"
@@ -86,6 +95,8 @@ def read_report(path: Path | str) -> RunReport:
     path = Path(path)
     if not (path / JOB).is_file():
         raise InputError(str(path), f"is no run folder: it holds no {JOB}")
+    if not is_run(path):
+        raise InputError(str(path), f"is no run folder: it holds a {JOB} that no run has written")
     story, plan = Story(), _Planned(path)
     for event in read_events(path / EVENTS):
         story.take(event)

@@ -15,7 +15,7 @@ from heterps.errors import InputError
 from heterps.events import read_events
 
 JOB, METRICS, EVENTS, _LOCK = "job.yaml", "metrics.json", "events.jsonl", "lock"
-_VERSIONS = "versions.json"  # tells a run from a folder of someone's own with a job in it
+_VERSIONS = "versions.json"
 _METRIC_NAMES = ("auc", "recall", "logloss", "loss")  # the first that a run has is shown
 
 
@@ -40,6 +40,11 @@ class RunSummary:
 
     def as_document(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def is_run(folder: Path) -> bool:
+    """Rather than a folder of someone's own with a job in it."""
+    return any((folder / name).is_file() for name in (_VERSIONS, EVENTS))
 
 
 def find_runs(folder: Path | str) -> list[RunSummary]:

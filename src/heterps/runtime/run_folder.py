@@ -34,13 +34,16 @@ from heterps.events import EventLog, finite
 from heterps.job.load import load_job, read_document
 from heterps.job.spec import Job
 from heterps.runtime import saved_model
-from heterps.runtime.identity import Identity, id_at
+from heterps.runtime.identity import IDENTITY, Identity, id_at
 from heterps.runtime.snapshot import SNAPSHOTS, Snapshots, snapshots_folder
 from heterps.wire.keys import KEY_FILE, create_key, read_key
 
 JOB, PLAN, PROFILE, VERSIONS = "job.yaml", "plan.json", "profile.json", "versions.json"
 EVENTS, METRICS, LOCK, LOGS, CODE = "events.jsonl", "metrics.json", "lock", "logs", "code"
 MODEL, BEST, GENERATION = "model", "best", "generation"
+# What tells a run from someone's own folder with a job in it. A job.yaml alone, as on another
+# machine, names the folder of its snapshots.
+_MARKS = (IDENTITY, EVENTS, VERSIONS, SNAPSHOTS)
 _PACKAGES = ("heterps", "torch", "numpy", "pyarrow", "pyzmq", "msgpack", "safetensors")
 
 
@@ -85,6 +88,11 @@ class RunFolder:
         run = cls(Path(path))
         if not (run.path / JOB).is_file():
             raise InputError(str(path), f"is no run folder: it holds no {JOB}")
+        if not (any((run.path / mark).exists() for mark in _MARKS) or run.job.snapshot.name):
+            problem = f"holds a {JOB} that no run has written"
+            raise InputError(
+                str(path), f"is no run folder: it {problem}; `heterps train` makes one"
+            )
         return run
 
     @property
