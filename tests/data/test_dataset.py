@@ -1,4 +1,5 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from heterps.data.batch import Slice, make_batch
@@ -51,6 +52,52 @@ def test_data_without_samples_are_refused(parquet):
     path = parquet("a.parquet", {"label": np.empty(0, np.int8), "C1": np.empty(0, np.int64)})
     with pytest.raises(InputError, match=r"data\.train: holds no samples"):
         Dataset.open(DataSpec.parse({"train": str(path), "sparse": ["C1"]}))
+
+
+def kinds_of_c1(parquet, *held: object, multi: bool = False) -> DataSpec:
+    """A data set of a file for each kind of ``C1``."""
+    for index, values in enumerate(held):
+        array = values if isinstance(values, pa.Array) else pa.array(values)
+        path = parquet(f"d/{index}.parquet", {"label": [0] * len(array), "C1": array})
+    slot = {"name": "C1", "multi": multi}
+    return DataSpec.parse({"train": str(path.parent), "sparse": [slot]})
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_numbers_in_one_file_and_texts_in_another_are_refused(parquet, multi: bool):
+    one, other = ([[7]], [["7"]]) if multi else ([7], ["7"])
+    spec = kinds_of_c1(parquet, one, one, other, multi=multi)
+    with pytest.raises(InputError) as caught:
+        Dataset.open(spec)
+    folder = spec.train[0]
+    types = ("list<element: string>", "list<element: int64>") if multi else ("string", "int64")
+    assert str(caught.value) == (
+        f"data.sparse[0]: column 'C1' of {folder}/2.parquet holds texts ({types[0]}), that of "
+        f"{folder}/0.parquet whole numbers ({types[1]}), which have other ids: make them the same"
+    )
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        ([None], [1], pa.array([1], pa.int8()), pa.array([True]), [None]),
+        ([None], ["a"], pa.array([b"a"]), pa.array(["a"]).dictionary_encode(), [None]),
+    ],
+)
+def test_kinds_that_have_the_same_ids_may_be_mixed(parquet, held):
+    assert Dataset.open(kinds_of_c1(parquet, *held)).samples == len(held)
+
+
+def test_validation_data_of_another_kind_than_those_trained_on_are_refused(parquet):
+    spec = kinds_of_c1(parquet, [7])
+    path = parquet("v.parquet", {"label": [0], "C1": ["7"]})
+    train = Dataset.open(spec)
+    spec = spec.model_copy(update={"validation": (str(path),)})
+    assert Dataset.open(spec, "validation").samples == 1
+    with pytest.raises(
+        InputError, match=r"'C1' of .*v\.parquet holds texts .*0\.parquet whole num"
+    ):
+        Dataset.open(spec, "validation", like=train)
 
 
 def test_labels_outside_0_and_1_are_refused_where_they_have_to_be_binary(parquet):

@@ -168,9 +168,7 @@ def _print_survey(found: Survey) -> None:
         print_heading("\nthe last columns: how many ids occur that often")
         print_table(_slots(slots))
     if others:
-        print_heading(
-            "\nneither numbers nor categories, or not in every file: of no use to a model"
-        )
+        print_heading("\nneither numbers nor categories, or not the same in all files")
         print_table(_others(others))
 
 

@@ -15,7 +15,7 @@ from heterps.data.columns import Bags, Columns, Rows, decode
 from heterps.data.criteo import CriteoGroups
 from heterps.data.follow import as_found
 from heterps.data.parquet import ParquetGroups
-from heterps.data.schema import check_schema
+from heterps.data.schema import SlotKind, check_kinds, check_schema
 from heterps.data.source import SUFFIXES, SourceFile, find_files, storage_of
 from heterps.data.split import held_out, rows_of_part
 from heterps.errors import InputError
@@ -39,7 +39,8 @@ class _Group(NamedTuple):
 class Dataset:
     """``sizes`` counts the rows that each row group has in this part.
 
-    Without ``labels`` neither labels nor weights are read; with ``binary`` labels are 0 or 1.
+    Without ``labels`` neither labels nor weights are read; with ``binary`` labels are 0 or 1. Slots
+    hold the same kind of values in all files, and in those of ``like``.
     """
 
     def __init__(
@@ -51,9 +52,12 @@ class Dataset:
         labels: bool = True,
         binary: bool = False,
         field: str | None = None,
+        like: Dataset | None = None,
     ) -> None:
         for file in files:
             check_schema(file.schema, spec, file.file.url, labels=labels)
+        schemas = ((file.file.url, file.schema) for file in files)
+        self._kinds: dict[str, SlotKind] = check_kinds(schemas, spec, like._kinds if like else {})
         self.spec = spec
         self.part = part
         self.labels = labels
@@ -78,6 +82,7 @@ class Dataset:
         binary: bool = False,
         on_read: Callable[[], None] = lambda: None,
         field: str | None = None,
+        like: Dataset | None = None,
     ) -> Dataset:
         """Finds the files of a part and reads what says how many rows they hold; relative paths
         start from ``base``. Of a folder that is followed, those that are there now. Text is read to
@@ -87,8 +92,8 @@ class Dataset:
         spec = as_found(spec, base) if part == "train" else spec
         paths, said_by = _paths(spec, part)
         files = find_files(paths, field or said_by, base, storage_of(spec, base))
-        grouped_files = all_grouped(files, on_read)
-        return cls(spec, grouped_files, part, labels=labels, binary=binary, field=field)
+        opened = all_grouped(files, on_read)
+        return cls(spec, opened, part, labels=labels, binary=binary, field=field, like=like)
 
     def other(self, part: Part) -> Dataset:
         """The part that was set aside from the same files, or what is left of them: they are not

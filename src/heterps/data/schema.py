@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
 import pyarrow as pa
 
 from heterps.data.categories import is_text
@@ -21,6 +24,45 @@ def check_schema(schema: pa.Schema, spec: DataSpec, url: str, *, labels: bool) -
         problem = _slot_problem(slot, kind) if slot else _number_problem(kind)
         if problem:
             raise InputError(f"data.{field}", f"column '{column}' of {url} {problem}")
+
+
+class SlotKind(NamedTuple):
+    """What a slot holds, and the file that says so."""
+
+    kind: str
+    type: str
+    url: str
+
+
+def check_kinds(
+    schemas: Iterable[tuple[str, pa.Schema]], spec: DataSpec, known: Mapping[str, SlotKind]
+) -> dict[str, SlotKind]:
+    """What each slot holds in files, given by name, and in those that are ``known``. Raises
+    InputError for whole numbers in one and texts in another: these have different ids.
+    """
+    found = dict(known)
+    fields = spec.column_paths(labels=False)
+    for url, schema in schemas:
+        for slot in spec.sparse:
+            held = schema.field(slot.name).type
+            kind = kind_of_values(held)
+            before = found.setdefault(slot.name, SlotKind(kind, str(held), url)) if kind else None
+            if before and kind != before.kind:
+                raise InputError(
+                    f"data.{fields[slot.name]}",
+                    f"column '{slot.name}' of {url} holds {kind} ({held}), that of {before.url} "
+                    f"{before.kind} ({before.type}), which have other ids: make them the same",
+                )
+    return found
+
+
+def kind_of_values(kind: pa.DataType) -> str:
+    """Of a column of categories, or of lists of them; empty where all are missing."""
+    if is_list(kind) or pa.types.is_dictionary(kind):
+        return kind_of_values(kind.value_type)
+    if pa.types.is_null(kind):
+        return ""
+    return "texts" if is_text(kind) else "whole numbers"
 
 
 def _number_problem(kind: pa.DataType) -> str:

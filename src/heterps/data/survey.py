@@ -13,7 +13,7 @@ import pyarrow as pa
 from heterps.data.base import GroupedFile
 from heterps.data.categories import ids_of
 from heterps.data.dataset import grouped
-from heterps.data.schema import is_category, is_list, is_number
+from heterps.data.schema import is_category, is_list, is_number, kind_of_values
 from heterps.data.source import find_files
 from heterps.data.writing import Progress, nothing
 from heterps.errors import InputError, UnknownNameError
@@ -186,6 +186,8 @@ def _empty(name: str, schemas: Sequence[pa.Schema], label: str | None) -> Column
     role = roles.pop() if len(roles) == 1 else "unusable"
     if all(map(is_number, known)) and (role == "unusable" or name == label):
         role = "number"
+    if role in ("category", "list") and len({*map(kind_of_values, known)} - {""}) > 1:
+        role = "unusable"
     return ColumnSurvey(name, ", ".join(map(str, kinds)), role)
 
 
