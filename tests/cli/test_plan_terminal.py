@@ -66,6 +66,16 @@ def test_ctrl_c_ends_a_comparison_with_what_is_known(heterps, endless: str, monk
     assert greedy["error"] == "not run: interrupted"
 
 
+def test_ctrl_c_before_any_method_has_a_plan_is_no_failure(heterps, endless: str, monkeypatch):
+    def at_once(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("heterps.cli.answer.ensure_profile", at_once)
+    result = heterps("plan", endless, "--compare")
+    assert (result.code, result.out) == (130, "")
+    assert result.err == f"heterps: {endless}: interrupted before any method had a plan\n"
+
+
 def test_a_second_ctrl_c_aborts(heterps, endless: str, monkeypatch: pytest.MonkeyPatch):
     def twice(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)

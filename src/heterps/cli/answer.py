@@ -10,6 +10,7 @@ from typing import Any
 
 from heterps import api
 from heterps.cli.compare import Comparison, compare
+from heterps.cli.errors import InterruptedEarlyError
 from heterps.cli.profile import ensure_profile
 from heterps.cli.progress import Interrupt, ProgressBar
 from heterps.errors import HeterPSError, InputError
@@ -78,6 +79,8 @@ def answer(file: Path, request: Request, interrupt: Interrupt) -> Answer:
     comparison = None
     if request.compare:
         comparison = compare(problem, seed, request.time_budget, interrupt)
+        if comparison.best is None and interrupt.asked:
+            raise InterruptedEarlyError(f"{file}: interrupted before any method had a plan")
         if comparison.best is None:
             raise HeterPSError(f"{file}: no method found a plan")
         plan = comparison.best

@@ -7,7 +7,11 @@ from collections.abc import Iterable
 
 from heterps.errors import HeterPSError, InfeasibleError
 
-FAILED, INFEASIBLE = 1, 3
+FAILED, INFEASIBLE, INTERRUPTED = 1, 3, 130
+
+
+class InterruptedEarlyError(HeterPSError):
+    """By Ctrl-C, before there was anything to show."""
 
 
 def print_error(message: str) -> None:
@@ -15,10 +19,12 @@ def print_error(message: str) -> None:
 
 
 def exit_code(error: HeterPSError) -> int:
+    if isinstance(error, InterruptedEarlyError):
+        return INTERRUPTED
     return INFEASIBLE if isinstance(error, InfeasibleError) else FAILED
 
 
 def worst(codes: Iterable[int]) -> int:
-    """An error outweighs a problem without a plan, and that outweighs success."""
+    """Ctrl-C outweighs an error, that a problem without a plan, and that success."""
     seen = set(codes)
-    return FAILED if FAILED in seen else INFEASIBLE if INFEASIBLE in seen else 0
+    return next((code for code in (INTERRUPTED, FAILED, INFEASIBLE) if code in seen), 0)

@@ -55,7 +55,8 @@ def root(
 ) -> None:
     """Train a model on mixed hardware for the smallest bill that meets a throughput floor.
 
-    Exit codes: 0 done, 1 an error, 2 wrong usage, 3 no feasible plan.
+    Exit codes: 0 done, 1 an error, 2 wrong usage, 3 no feasible plan,
+    130 Ctrl-C (143 SIGTERM, 129 SIGHUP).
     """
 
 
