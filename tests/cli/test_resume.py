@@ -6,6 +6,7 @@ import signal
 import pytest
 import yaml
 
+from heterps.report.runs import find_runs
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.snapshot import Snapshots
 from heterps.testing.leftovers import await_no_processes
@@ -28,14 +29,18 @@ def live(job, tmp_path):
     found.close()
 
 
-def test_killed_then_interrupted_a_run_still_ends_as_it_should(live, job, tmp_path, heterps):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_killed_then_interrupted_a_run_still_ends_as_it_should(
+    live, job, tmp_path, heterps, number
+):
     live.until("snapshot", 2)
     live.kill()
     live.resume()
     live.until("snapshot")
-    live.coordinator.send_signal(signal.SIGINT)
+    live.coordinator.send_signal(number)
     code, said = live.ended()
-    assert code == 130, said
+    assert code == 128 + number, said
+    assert [run.state for run in find_runs(live.path)] == ["stopped"]
     step = Snapshots(live.path).last_step
     advice = f"there is a snapshot of step {step:,}; go on with: heterps resume {live.path}"
     assert said.splitlines()[-1] == f"interrupted; {advice}"

@@ -1,3 +1,6 @@
+import os
+import signal
+
 import pytest
 
 from heterps.runtime.stop import Stop
@@ -15,3 +18,30 @@ def test_the_first_time_a_run_may_take_a_snapshot_and_the_second_time_not():
     assert stop.asked
     with pytest.raises(KeyboardInterrupt):
         stop.ask()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_machines_is_heard_like_ctrl_c(number, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("heterps.runtime.stop.time.monotonic", lambda: clock[0])
+    stop, before = Stop(), signal.getsignal(number)
+    stop.armed = True
+    with stop.listening():
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)  # an echo
+        assert (stop.asked, stop.signal) == (True, number)
+        clock[0] += 2.0
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) == before
+
+
+def test_a_sighup_that_is_ignored_stays_so():
+    stop = Stop()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop.listening():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert not stop.asked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
     from heterps.runtime.prepare import Setup
     from heterps.runtime.run_folder import RunFolder
     from heterps.runtime.snapshot import RunSnapshot, Snapshots
+    from heterps.runtime.stop import Stop
     from heterps.runtime.training import TrainResult
 
-INTERRUPTED = 130
 _EXAMPLES = """\b
 Examples:
   heterps train job.yaml                       plan, train, and keep it under runs/
@@ -28,7 +27,8 @@ Examples:
 \b
 The job file names model, data, tables, optimizer, workload and cluster. Every
 process of the run ends with this one. Ctrl-C takes a snapshot and stops;
-`heterps resume RUN` goes on from it. A second Ctrl-C stops at once.
+`heterps resume RUN` goes on from it. A second Ctrl-C stops at once. SIGTERM and
+SIGHUP do as Ctrl-C does.
 """
 
 
@@ -64,18 +64,20 @@ def train(
 def run_and_show(
     setup: Setup, folder: RunFolder, title: str, as_json: bool, start: RunSnapshot | None = None
 ) -> None:
-    """Runs to the end, or to a Ctrl-C: then a snapshot is there to go on from."""
+    """Runs to the end, or to a Ctrl-C or its like: then a snapshot is there to go on from."""
     from heterps.cli.output import enduring_output
     from heterps.cli.train_report import print_result
     from heterps.runtime.snapshot import Snapshots
+    from heterps.runtime.stop import Stop
 
+    stop = Stop()
     with enduring_output():  # the run folder holds it all
         try:
-            result = _run(setup, folder, title, as_json, start)
+            result = _run(setup, folder, title, as_json, start, stop)
         except KeyboardInterrupt:
             there = _what_there_is(Snapshots.of(folder.path, setup.job))
             typer.echo(f"interrupted; {there}: heterps resume {folder.path}", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(128 + stop.signal) from None
         if not as_json:
             print_result(setup, result)
     if as_json:
@@ -116,21 +118,20 @@ def _prepared(
 
 
 def _run(
-    setup: Setup, folder: RunFolder, title: str, as_json: bool, start: RunSnapshot | None
+    setup: Setup,
+    folder: RunFolder,
+    title: str,
+    as_json: bool,
+    start: RunSnapshot | None,
+    stop: Stop,
 ) -> TrainResult:
     from heterps.cli.train_report import LiveLine, print_start
-    from heterps.runtime.stop import Stop
     from heterps.runtime.training import train_run
 
     if not as_json:
         print_start(setup, title, folder.path)
-    stop = Stop()
-    before = signal.signal(signal.SIGINT, stop.ask)
-    try:
-        with LiveLine(setup, quiet=as_json) as line:
-            return train_run(setup, folder, line.show, start=start, stop=stop, notice=line.note)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with stop.listening(), LiveLine(setup, quiet=as_json) as line:
+        return train_run(setup, folder, line.show, start=start, stop=stop, notice=line.note)
 
 
 def _show_dry_run(setup: Setup, title: str, as_json: bool) -> None:

@@ -318,7 +318,7 @@ class Generation:
     def _look_for_stop(self) -> None:
         if self._stop.asked and not self._stopping:
             self._stopping = True
-            self._notice("stopping with a snapshot in a moment; Ctrl-C again stops at once")
+            self._notice("stopping with a snapshot in a moment; a second Ctrl-C stops at once")
             self._events.write("stopping", step=self.progress.step)
 
     def _known(self, reached: int, end: int) -> int:

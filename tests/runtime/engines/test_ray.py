@@ -144,6 +144,18 @@ def test_a_cluster_that_does_not_come_up_leaves_nothing(job, fails, monkeypatch,
     assert not made.exists()
 
 
+def test_who_listens_to_sigterm_goes_on_doing_so(job):
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("SIGTERM"))
+    try:
+        cluster = RayCluster(job)
+        os.kill(os.getpid(), signal.SIGTERM)
+        cluster.close()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == ["SIGTERM"]
+
+
 def test_a_plan_for_which_there_is_no_room_says_which_bundle_and_what_there_is(make, tmp_path):
     with make(tmp_path) as engine, pytest.raises(InputError) as raised:
         engine.place({f"stage-1-replica-{n}": "xpu" for n in range(3)})

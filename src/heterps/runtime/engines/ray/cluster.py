@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,10 @@ class RayCluster:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _connect(self, job: Job) -> None:
+        with _own_sigterm():
+            self._begin_or_join(job)
+
+    def _begin_or_join(self, job: Job) -> None:
         address = job.ray.address
         if address in (None, "auto"):  # as Ray reads it
             address = os.environ.get("RAY_ADDRESS") or address
@@ -173,6 +178,17 @@ class RayCluster:
         while not self._closing.wait(_LOOK_EVERY_S):
             with suppress(ProcessError):  # what was seen last holds until it answers again
                 self.look()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """A handler that there is stays, where Ray would put its own, which exits."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _begin(ray: Any, job: Job, folder: Path) -> None:
