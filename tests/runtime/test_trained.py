@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 import torch
 
@@ -85,3 +87,22 @@ def test_what_is_missing_or_does_not_fit_is_named(tmp_path, run):
     with pytest.raises(ModelError, match="does not fit the model of the job") as caught:
         load_run(run.path).predictor("best")
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_is_not_there_yet_is_told_with_what_to_do(tmp_path):
+    run = make_run(tmp_path, steps=1)
+    shutil.rmtree(run.model)
+    said = "model: holds no whole model: the run has not ended$"
+    with pytest.raises(SnapshotError, match=said):
+        load_run(run.path).predictor()
+    (run.path / "snapshots/step-00000007").mkdir(parents=True)
+    with saving(run.best):
+        pass
+    with run.events() as events:
+        events.write("interrupted", step=8)
+    goes_on = f"`heterps resume {run.path}` goes on"
+    said = f"the run was stopped at step 8; {goes_on}; --best takes the best model so far$"
+    with pytest.raises(SnapshotError, match=said):
+        load_run(run.path).about()
+    with pytest.raises(SnapshotError, match="best: holds no whole model: no validation of the run"):
+        load_run(make_run(tmp_path / "other", steps=1).path).about("best")

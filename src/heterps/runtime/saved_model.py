@@ -102,7 +102,7 @@ def read_manifest(folder: Place) -> dict[str, Any]:
         body = json.loads((folder / MANIFEST).read_text())
         about, files, digest = dict(body["about"]), dict(body["files"]), body["blake2b"]
     except FileNotFoundError:
-        raise SnapshotError(folder, "holds no whole model: has the run ended?") from None
+        raise SnapshotError(folder, "holds no whole model") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SnapshotError(folder / MANIFEST, f"cannot be read: {error}") from error
     if digest != _digest_of({"about": about, "files": files}):

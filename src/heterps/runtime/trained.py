@@ -6,9 +6,11 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import torch
@@ -16,7 +18,8 @@ from torch import Tensor
 
 from heterps.data.batch import Batch
 from heterps.data.writing import Progress, nothing
-from heterps.errors import ModelError, UnknownNameError
+from heterps.errors import InputError, ModelError, SnapshotError, UnknownNameError
+from heterps.events import read_events
 from heterps.job.load import read_document
 from heterps.job.spec import Job
 from heterps.models.predictor import Predictor
@@ -27,8 +30,9 @@ from heterps.ps.table import SparseTable
 from heterps.runtime.building import DTYPES, build_model
 from heterps.runtime.evaluation import check_name, evaluate, in_order, open_data, predict
 from heterps.runtime.metrics import Counts, task_of
-from heterps.runtime.run_folder import METRICS, RunFolder
-from heterps.runtime.saved_model import TABLES, load_dense, read_manifest
+from heterps.runtime.run_folder import BEST, EVENTS, METRICS, RunFolder
+from heterps.runtime.saved_model import MANIFEST, TABLES, load_dense, read_manifest
+from heterps.runtime.snapshot import Snapshots
 
 Which = Literal["model", "best"]
 
@@ -98,7 +102,24 @@ class TrainedRun:
 
     def about(self, which: Which = "model") -> dict[str, Any]:
         """What was noted when a model was saved, such as its batch. Raises SnapshotError."""
-        return read_manifest(self.path / which)
+        folder = self.path / which
+        if not (folder / MANIFEST).exists():
+            raise SnapshotError(folder, f"holds no whole model: {self._why_not(which)}")
+        return read_manifest(folder)
+
+    def _why_not(self, which: Which) -> str:
+        if which == "best":
+            return "no validation of the run has found a best one"
+        kinds = {"started": "", "resumed": "", "failed": "has failed", "interrupted": "was stopped"}
+        told = [event for event in read_events(self.path / EVENTS) if event.get("kind") in kinds]
+        how = kinds[told[-1]["kind"]] if told else ""
+        why = f"the run {how} at step {told[-1].get('step')}" if how else "the run has not ended"
+        with suppress(InputError):  # a store that is away
+            if Snapshots.of(self.path, self.job).last_step is not None:
+                why += f"; `heterps resume {quote(str(self.path))}` goes on"
+        if (self.path / BEST / MANIFEST).exists():
+            why += "; --best takes the best model so far"
+        return why
 
     def predictor(self, which: Which = "model") -> Predictor:
         """The model at the end of the run, or the one that did ``best`` in validation: a torch
@@ -106,7 +127,7 @@ class TrainedRun:
         or not whole.
         """
         folder = self.path / which
-        read_manifest(folder)
+        self.about(which)
         chain = build_model(self.job)
         _take_weights(chain, load_dense(folder), folder)
         dtype = DTYPES[self.job.dtype]
