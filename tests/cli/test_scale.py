@@ -19,6 +19,17 @@ def test_limits_are_said_and_shown(heterps, run):
     assert json.loads(heterps("scale", run, "cpu=5", "--json").out)["limits"] == {"cpu": 5}
 
 
+def test_a_run_that_nobody_coordinates_does_not_hear_of_them(heterps, run):
+    with RunFolder.open(run) as folder:
+        folder.lock()
+        assert heterps("scale", run, "cpu=4").err == ""
+    with folder.events() as events:
+        events.write("ended")
+    found = heterps("scale", run, "cpu=4")
+    said = "the run is done, and nobody is there to follow them until `heterps resume"
+    assert (found.code, f"note: {said} {run}` goes on with it\n") == (0, found.err)
+
+
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "cpu=-1", "cpu=many"])
 def test_what_is_no_limit_is_refused(heterps, run, text):
     found = heterps("scale", run, "--", text)

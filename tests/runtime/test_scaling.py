@@ -27,9 +27,21 @@ TWICE = Estimate(3600.0, 1.0, 3.6, 2.0, 7.2, 100.0)
 def test_what_another_plan_saves():
     assert TWICE.saved_s == 3600 - 1800 - 100
     assert TWICE.saved_dollars == pytest.approx(3.6 - 1900 * 0.002)
-    assert TWICE.text == (
-        "2 samples/s instead of 1, saves 1,700 s and $-0.20000 for a restart of 100 s"
-    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "saves 1,700 s and costs $0.20000 more"),
+        ({"new_dollars_per_hour": 3.6}, "saves 1,700 s and $1.70000"),
+        ({"restart_s": 2000.0}, "takes 200 s and $4.00000 more"),
+        ({"restart_s": 2000.0, "new_dollars_per_hour": 1.8}, "takes 200 s more and saves $1.70000"),
+    ],
+)
+def test_what_is_not_saved_is_said_so(changes, said):
+    found = replace(TWICE, **changes)
+    start = "2 samples/s instead of 1, "
+    assert found.text == f"{start}{said}, a restart of {found.restart_s:.0f} s included"
 
 
 def test_a_run_that_keeps_its_floor_changes_for_less_money_alone():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -29,15 +30,21 @@ def scale(
     as_json: Annotated[bool, typer.Option("--json", help="All limits as JSON.")] = False,
 ) -> None:
     """Change the limits of a run's resource types."""
+    from heterps.report.runs import summarise
     from heterps.runtime.elastic import shown, write_limits
     from heterps.runtime.run_folder import RunFolder
 
     folder = RunFolder.open(run)
     now = write_limits(folder.path, folder.job, dict(_read(text) for text in limits))
+    state = summarise(folder.path).state
     if as_json:
-        print_json({"run": str(run), "limits": now})
+        print_json({"run": str(run), "limits": now, "state": state})
     else:
         print(f"limits of {run}: {shown(now)}")
+    if state != "running":
+        again = f"`heterps resume {quote(str(run))}` goes on with it"
+        note = f"note: the run is {state}, and nobody is there to follow them until {again}"
+        typer.echo(note, err=True)
 
 
 def _read(text: str) -> tuple[str, int]:

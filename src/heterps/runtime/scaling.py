@@ -51,9 +51,17 @@ class Estimate:
     def text(self) -> str:
         return (
             f"{self.new_samples_per_s:,.0f} samples/s instead of {self.samples_per_s:,.0f}, "
-            f"saves {self.saved_s:,.0f} s and ${self.saved_dollars:.5f} "
-            f"for a restart of {self.restart_s:.0f} s"
+            f"{self._saved}, a restart of {self.restart_s:.0f} s included"
         )
+
+    @property
+    def _saved(self) -> str:
+        time, money = f"{abs(self.saved_s):,.0f} s", f"${abs(self.saved_dollars):.5f}"
+        if self.saved_s < 0:
+            rest = f"more and saves {money}" if self.saved_dollars >= 0 else f"and {money} more"
+            return f"takes {time} {rest}"
+        costs = f"costs {money} more" if self.saved_dollars < 0 else money
+        return f"saves {time} and {costs}"
 
     @property
     def _left_s(self) -> float:
