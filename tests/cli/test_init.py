@@ -45,3 +45,9 @@ def test_a_folder_that_holds_something_is_refused(heterps, folder):
     assert (result.code, result.out) == (1, "")
     assert "already: name a new or empty folder" in result.err
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_what_comes_next_can_be_pasted_into_a_shell(heterps, tmp_path, monkeypatch):
+    monkeypatch.setattr("heterps.cli.starter.write_starter", lambda *_: {"auc": 0.9})
+    shown = heterps("init", str(tmp_path / "my job")).out.splitlines()
+    assert shown[-1] == f"  heterps train '{tmp_path}/my job/job.yaml'"

@@ -42,7 +42,7 @@ def test_a_dry_run_checks_and_prices_and_starts_nothing(heterps, tmp_path, monke
 
 @slow
 def test_a_run_shows_steps_validations_and_what_came_of_it(job, tmp_path):
-    out = tmp_path / "run"
+    out = tmp_path / "my run"
     shown = shell("train", job, "--out", str(out), "--set", "workload.epochs=2").out.splitlines()
     steps = [line.partition("  ")[0] for line in shown if line.startswith("step ")]
     assert len(steps) == len(set(steps)), "no step is told twice"
@@ -54,7 +54,7 @@ def test_a_run_shows_steps_validations_and_what_came_of_it(job, tmp_path):
     heads = [line.partition("  ")[0] for line in shown]
     summary = heads[heads.index("trained") :]
     assert summary[:4] == ["trained", "speed", "validation", "ceiling"]
-    assert f"heterps evaluate {out}" in shown[-3]
+    assert f"heterps evaluate '{out}'" in shown[-3], "to be pasted into a shell"
     assert json.loads((out / "plan.json").read_text())["stages"][0]["units"] == 1
 
 

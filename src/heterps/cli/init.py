@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -44,4 +45,4 @@ def init(
         print(f"  {name:13} {what}")
     print(f"\nNo model can beat an AUC of {ceiling['auc']:.4f} on these data. Next:")
     for command in ("plan", "train --dry-run", "train"):
-        print(f"  heterps {command} {folder}/job.yaml")
+        print(f"  heterps {command} {quote(f'{folder}/job.yaml')}")

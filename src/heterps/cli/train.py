@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -76,7 +77,8 @@ def run_and_show(
             result = _run(setup, folder, title, as_json, start, stop)
         except KeyboardInterrupt:
             there = _what_there_is(Snapshots.of(folder.path, setup.job))
-            typer.echo(f"interrupted; {there}: heterps resume {folder.path}", err=True)
+            again = f"heterps resume {quote(str(folder.path))}"
+            typer.echo(f"interrupted; {there}: {again}", err=True)
             raise typer.Exit(128 + stop.signal) from None
         if not as_json:
             print_result(setup, result)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self, TextIO
 
 from heterps.cli.describe import outline, print_lines, print_plan
@@ -147,11 +148,11 @@ def print_result(setup: Setup, result: TrainResult) -> None:
     lines = [("trained", f"{result.steps:,} batches, {result.samples:,} samples in {took}")]
     lines += [("speed", _speed(result)), *_quality(setup, result)]
     lines += [("bill", _bill(setup, result)), ("alone", _alone_line(setup))]
-    path = result.folder
+    path, shown = result.folder, quote(str(result.folder))
     lines += [
         ("run", f"{path} (model, events.jsonl, logs)"),
-        ("next", f"heterps evaluate {path}"),
-        ("", f"heterps predict {path} DATA --out predictions.parquet"),
+        ("next", f"heterps evaluate {shown}"),
+        ("", f"heterps predict {shown} DATA --out predictions.parquet"),
         ("", "heterps runs"),
     ]
     print_lines(lines)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from heterps.errors import InputError
@@ -93,7 +94,7 @@ def _over(
     if start is None:
         new = f"begin a new run, as in `heterps train JOB {more} --out DIR`"
         problem = f"has ended, and has no snapshot to go on from: {new}, from this one's model "
-        return InputError(str(path), f"{problem}with --set warm_start={path}")
+        return InputError(str(path), f"{problem}with --set {quote(f'warm_start={path}')}")
     how = f"after {ended['steps']:,} batches (workload.epochs: {epochs:g})"
     if ended.get("stopped_early"):
         patience = before.validation.patience or 1
