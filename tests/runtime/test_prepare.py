@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from heterps.data.source import find_files
 from heterps.errors import InputError
 from heterps.runtime.prepare import prepare
 from heterps.testing.runs import SMALL, make_data, small_job, stages
@@ -247,6 +248,19 @@ def test_a_warm_start_that_is_not_there_is_refused(data, tmp_path, given):
 def test_validation_without_data_for_it_is_refused(data):
     said = refused(small_job(data, "ctrdnn", validation={"patience": 2}))
     assert said.startswith("data.validation: is missing, though the job says how to validate")
+
+
+def test_validation_data_with_texts_for_whole_numbers_are_refused(data, tmp_path):
+    job = small_job(data, "ctrdnn")
+    first, *_ = find_files(job.data.train, base=job.folder)
+    slot = job.data.sparse[0].name
+    table = pq.read_table(first.path)
+    column = table.column_names.index(slot)
+    table = table.set_column(column, slot, table[slot].cast(pa.string()))
+    pq.write_table(table, tmp_path / "v.parquet")
+    changed = job.data.model_copy(update={"validation": (str(tmp_path / "v.parquet"),)})
+    said = refused(job.model_copy(update={"data": changed}))
+    assert f"column '{slot}' of {tmp_path}/v.parquet holds texts (string), that of" in said
 
 
 @pytest.mark.parametrize("model", SMALL)

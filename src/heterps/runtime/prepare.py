@@ -179,7 +179,8 @@ def _validation(
     part: Part = "validation"
     if job.data.fraction is not None and data is not None:
         return _lane_plan(job, data.other(part).samples, lanes)
-    return _lane_plan(job, Dataset.open(job.data, part, job.folder, binary=binary).samples, lanes)
+    held = Dataset.open(job.data, part, job.folder, binary=binary, like=data)
+    return _lane_plan(job, held.samples, lanes)
 
 
 def _sample(data: Dataset, seed: int) -> Batch:
