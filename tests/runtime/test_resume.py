@@ -238,7 +238,7 @@ def test_a_run_that_has_ended_has_to_be_told_of_more(ended, tmp_path, changes):
 def test_a_run_that_has_ended_is_not_trained_again_from_its_beginning(ended, tmp_path):
     path = shutil.copytree(ended, tmp_path / "my run")
     shutil.rmtree(path / "snapshots")
-    said = rf"has no snapshot to go on from: .* --set 'warm_start={path}'$"
+    said = rf"has no snapshot to go on from: .* --set 'warm_start={path}' from its model$"
     for changes in [[], LONGER]:
         with pytest.raises(InputError, match=said), resumed(path, changes=changes):
             pass

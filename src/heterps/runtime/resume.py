@@ -92,9 +92,9 @@ def _over(
     epochs = before.workload.epochs
     more = f"--set workload.epochs={math.floor(epochs) + 1}"
     if start is None:
-        new = f"begin a new run, as in `heterps train JOB {more} --out DIR`"
-        problem = f"has ended, and has no snapshot to go on from: {new}, from this one's model "
-        return InputError(str(path), f"{problem}with --set {quote(f'warm_start={path}')}")
+        warm = quote(f"warm_start={path.absolute()}")
+        new = f"`heterps train JOB {more} --out DIR` begins anew, with --set {warm} from its model"
+        return InputError(str(path), f"has ended, and has no snapshot to go on from: {new}")
     how = f"after {ended['steps']:,} batches (workload.epochs: {epochs:g})"
     if ended.get("stopped_early"):
         patience = before.validation.patience or 1
