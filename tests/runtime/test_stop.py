@@ -20,11 +20,18 @@ def test_the_first_time_a_run_may_take_a_snapshot_and_the_second_time_not():
         stop.ask()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP])
+def number(request):
+    """A signal as it is outside of `nohup`, under which these tests may run."""
+    before = signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, before)
+
+
 def test_what_ends_machines_is_heard_like_ctrl_c(number, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("heterps.runtime.stop.time.monotonic", lambda: clock[0])
-    stop, before = Stop(), signal.getsignal(number)
+    stop = Stop()
     stop.armed = True
     with stop.listening():
         os.kill(os.getpid(), number)
@@ -33,7 +40,7 @@ def test_what_ends_machines_is_heard_like_ctrl_c(number, monkeypatch):
         clock[0] += 2.0
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
-    assert signal.getsignal(number) == before
+    assert signal.getsignal(number) == signal.SIG_DFL
 
 
 def test_a_sighup_that_is_ignored_stays_so():
