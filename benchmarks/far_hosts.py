@@ -1,13 +1,13 @@
 """Predictions for hosts that are far from each other, against runs there.
 
-    .venv/bin/python benchmarks/far_hosts.py [--delay-ms 20] [--mbps 1000] [--json FILE]
+    .venv/bin/python benchmarks/far_hosts.py [--delay-ms 20] [--mbps 1000] [--small] [--json FILE]
 
 Three made-up hosts of this machine (namespaces) with a Ray node on each, and so many milliseconds
 between any two of them, one way: parameter servers and coordinator on the first, and on each of the
 others the units of one emulated type. The model is the click model that train.py trains, in batches
-of 8 × 512. ``heterps profile`` measures there, and every plan is run there at staleness 2 and 0, in
-rounds as in prediction.py. A round takes about eleven minutes, and all needs the right to make
-namespaces.
+of 8 × 512, or with ``--small`` that of prediction.py in 12 × 256. ``heterps profile`` measures
+there, and every plan is run there at staleness 2 and 0, in rounds as in prediction.py. A round
+takes about eleven minutes, and all needs the right to make namespaces.
 """
 
 from __future__ import annotations
@@ -71,18 +71,15 @@ class Found:
         return [each / measured - 1 for each, measured in zip(said, self.runs, strict=True)]
 
 
-def job_document() -> dict[str, Any]:
+def job_document(small: bool) -> dict[str, Any]:
     types = [{**t, "ray": {"num_cpus": 0, "resources": {str(t["name"]): 1}}} for t in TYPES]
     whole = document(MODEL)
+    own = {"cluster": {"types": types}, "servers": {"count": 1}, "engine": "ray"}
+    if small:
+        return {**whole, **own}
     batch = {"batch_size": MICRO_BATCH * MICRO_BATCHES, "micro_batches": MICRO_BATCHES}
-    return {
-        **whole,
-        "model": {"zoo": MODEL, "args": {"hidden": HIDDEN}},
-        "workload": {**whole["workload"], **batch},
-        "cluster": {"types": types},
-        "servers": {"count": 1},
-        "engine": "ray",
-    }
+    model = {"zoo": MODEL, "args": {"hidden": HIDDEN}}
+    return {**whole, **own, "model": model, "workload": {**whole["workload"], **batch}}
 
 
 def inside(options: argparse.Namespace) -> None:
@@ -120,6 +117,7 @@ def main() -> None:
     parser.add_argument("--mbps", type=float, default=1000.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each run")
+    parser.add_argument("--small", action="store_true", help="the model of prediction.py")
     parser.add_argument("--json", type=Path)
     plans = parser.add_argument("--plans", help="numbers with commas: these alone")
     plans.type = lambda text: [int(number) for number in text.split(",")]
@@ -143,7 +141,9 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         wires = Wires(options.delay_ms, options.mbps)
         with RayMachines(disk, RESOURCES, wires) as machines:
             machines.start_ray()
-            text = json.dumps({**job_document(), "ray": {"folder": str(disk / "node")}})
+            text = json.dumps(
+                {**job_document(options.small), "ray": {"folder": str(disk / "node")}}
+            )
             data = Path(json.loads(text)["data"]["train"]).parent
             for each in machines.all:
                 each.copy(data, "data")
