@@ -58,12 +58,13 @@ def test_what_was_right_stays_as_it_is():
 
 def test_what_a_cut_costs_is_not_taken_for_the_layers_fault():
     document = problem().as_document()
-    document["profile"]["types"] = {"a": {"source": "measured", "as_first": 2.0}}
+    document["profile"]["types"] = {"a": {"source": "measured", "first_stage_s": 0.5}}
     said = Problem.parse(document)
     plan = make_plan(said, "given", "aabb", (2, 1))
     first, last = measured(plan)
+    beside_s = 0.5 * said.workload.micro_batches / 2  # of each of the two units
     correction = Correction(said)
-    correction.learn(plan.stages, [replace(first, forward_s=2 * first.forward_s), last])
+    correction.learn(plan.stages, [replace(first, forward_s=first.forward_s + beside_s), last])
     assert np.allclose(correction.compute.values, 1.0)
 
 

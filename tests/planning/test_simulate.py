@@ -215,7 +215,9 @@ def test_a_plan_in_the_steady_state_reaches_its_predicted_throughput():
 def test_a_stage_computes_longer_beside_others_than_alone():
     plain = problem(micro_batches=64, staleness=2)
     document = plain.as_document()
-    measured = {"source": "measured", "as_first": 1.5, "as_middle": 1.4, "as_last": 1.25}
+    # On one unit of cpu, a layer takes 0.1 s for a micro-batch.
+    places = {"first_stage_s": 0.05, "middle_stage_s": 0.04, "last_stage_s": 0.025}
+    measured = {"source": "measured", **places}
     document["profile"]["types"] = dict.fromkeys(("cpu", "gpu"), measured)
     longer = Problem.parse(document)
 
@@ -245,19 +247,20 @@ def test_a_profile_may_say_how_much_of_a_layer_goes_forward():
     assert found.weights_s == pytest.approx(0.2 / 3)
 
 
-def test_what_a_stage_takes_longer_depends_on_its_place():
-    profile = problem().profile
-    document = profile.as_document()
-    of_two = {"as_first": 1.5, "as_last": 1.25}
-    of_three = {"as_first_of_three": 1.6, "as_middle": 1.4, "as_last_of_three": 1.3}
-    types = {"gpu": {"source": "measured", **of_two, **of_three}}
-    measured = Profile.parse({**document, "types": types}, "profile")
-    assert [measured.in_stages(at, 2, "gpu") for at in range(2)] == [1.5, 1.25]
-    assert [measured.in_stages(at, 3, "gpu") for at in range(3)] == [1.6, 1.4, 1.3]
-    assert (measured.in_stages(0, 1, "gpu"), measured.in_stages(1, 2, "cpu")) == (1.0, 1.0)
-    types = {"gpu": {"source": "measured", **of_two}}
-    older = Profile.parse({**document, "types": types}, "profile")
-    assert [older.in_stages(at, 3, "gpu") for at in range(3)] == [1.5, 1.5, 1.25]
+def test_what_a_stage_takes_beside_its_layers_depends_on_its_place():
+    document = problem().profile.as_document()
+
+    def beside_s(*types, **places):
+        about = {"gpu": {"source": "measured", **places}}
+        return Profile.parse({**document, "types": about}, "profile").beside_layers_s(types)
+
+    places = {"first_stage_s": 1.5, "middle_stage_s": 1.4, "last_stage_s": 1.25}
+    assert beside_s("gpu", **places) == [0.0]
+    assert beside_s("gpu", "gpu", **places) == [1.5, 1.25]
+    assert beside_s("gpu", "gpu", "gpu", "gpu", **places) == [1.5, 1.4, 1.4, 1.25]
+    assert beside_s("cpu", "gpu", "gpu", **places) == [0.0, 1.4, 1.25]
+    of_two = {"first_stage_s": 1.5, "last_stage_s": 0.0}
+    assert beside_s("gpu", "gpu", "gpu", **of_two) == [1.5, 1.5, 0.0]
 
 
 def test_more_replicas_than_micro_batches_are_refused_as_in_a_run():

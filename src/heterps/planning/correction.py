@@ -107,10 +107,10 @@ class Correction:
     def learn(self, stages: Sequence[StageCost], measured: Sequence[MeasuredStage | None]) -> None:
         """From the stages of a plan that was run."""
         pairs = list(zip(stages, measured, strict=True))
-        longer = self._problem.profile.in_each_stage([stage.type for stage in stages])
+        beside_s = self._problem.profile.beside_layers_s([stage.type for stage in stages])
         self.compute.learn(
             self._seen(stage, self._compute(stage, more), seen.undisturbed_s)
-            for (stage, seen), more in zip(pairs, longer, strict=True)
+            for (stage, seen), more in zip(pairs, beside_s, strict=True)
             if seen is not None
         )
         self.comm.learn(
@@ -148,11 +148,15 @@ class Correction:
         layers = self._problem.profile.layers[stage.first : stage.last + 1]
         return [layer.on[stage.type] for layer in layers]
 
-    def _compute(self, stage: StageCost, longer: float) -> list[float]:
-        return [
-            self._scale * longer * amdahl(on.compute_s, on.alpha, stage.units)
-            for on in self._own(stage)
+    def _compute(self, stage: StageCost, beside_s: float) -> list[float]:
+        """What a micro-batch takes beside its layers is shared out to them: the factors found are
+        theirs alone."""
+        found = [
+            self._scale * amdahl(on.compute_s, on.alpha, stage.units) for on in self._own(stage)
         ]
+        more = beside_s * self._problem.workload.micro_batches / stage.units
+        longer = 1 + more / sum(found) if sum(found) else 1.0
+        return [longer * own for own in found]
 
     def _comm(self, stage: StageCost) -> list[float]:
         """What crosses the cuts counts for the first and the last layer."""

@@ -62,9 +62,8 @@ class TypeSource(Record):
     ``spread`` the relative deviation of what was timed, ``residual`` that of the fit over units.
     Figures with the same ``key`` were measured under the same conditions. ``link_ms`` (one way) and
     ``link_mbps`` are what was found between hosts, where units and servers are on several.
-    ``as_first`` and ``as_last``: how many times as long layers compute in the first and in the last
-    of two stages as they do in one stage alone; ``as_middle``: in the second of three, and with
-    ``_of_three`` in the others of three."""
+    ``first_stage_s``, ``middle_stage_s`` and ``last_stage_s``: what a micro-batch takes the first,
+    the last and any other of several stages beyond what its layers take."""
 
     source: Text
     key: Text | None = None
@@ -73,11 +72,9 @@ class TypeSource(Record):
     residual: Amount | None = None
     link_ms: Amount | None = None
     link_mbps: Amount | None = None
-    as_first: Amount | None = None
-    as_middle: Amount | None = None
-    as_last: Amount | None = None
-    as_first_of_three: Amount | None = None
-    as_last_of_three: Amount | None = None
+    first_stage_s: Amount | None = None
+    middle_stage_s: Amount | None = None
+    last_stage_s: Amount | None = None
 
 
 class Profile(Record):
@@ -91,19 +88,20 @@ class Profile(Record):
     machine: dict[str, Any] = Field(default_factory=dict)
     types: dict[str, TypeSource] = Field(default_factory=dict)
 
-    def in_each_stage(self, types: Sequence[str]) -> list[float]:
-        """`in_stages` of every stage of a plan, of which these are the types."""
-        return [self.in_stages(number, len(types), name) for number, name in enumerate(types)]
+    def beside_layers_s(self, types: Sequence[str]) -> list[float]:
+        """What a micro-batch takes each stage of a plan, of which these are the types, beyond what
+        its layers take as a part of one stage alone: as far as it was measured."""
+        last = len(types) - 1
+        places = ["first", *["middle"] * (last - 1), "last"] if last else [""]
+        return [
+            self._beside_layers_s(name, place) for name, place in zip(types, places, strict=True)
+        ]
 
-    def in_stages(self, number: int, count: int, type_name: str) -> float:
-        """How many times as long layers of a type compute, as one stage of ``count``, as their
-        figures say, which are of one stage alone: by what was measured of two stages and three."""
+    def _beside_layers_s(self, type_name: str, place: str) -> float:
         own = self.types.get(type_name)
-        if own is None or count == 1:
-            return 1.0
-        of_three = count > 2
-        if number == 0:
-            return (own.as_first_of_three if of_three else None) or own.as_first or 1.0
-        if number == count - 1:
-            return (own.as_last_of_three if of_three else None) or own.as_last or 1.0
-        return own.as_middle or own.as_first or 1.0
+        if own is None or not place:
+            return 0.0
+        known = {"first": own.first_stage_s, "middle": own.middle_stage_s, "last": own.last_stage_s}
+        # In the middle as in the first, micro-batches come back after others were worked on.
+        found = own.first_stage_s if known[place] is None else known[place]
+        return found or 0.0

@@ -66,17 +66,17 @@ class ServiceTimes:
 
 
 def service_times(
-    problem: Problem, stage: Stage, units: int, micro_batches: int, longer: float = 1.0
+    problem: Problem, stage: Stage, units: int, micro_batches: int, beside_s: float = 0.0
 ) -> ServiceTimes:
     """Such that a replica that does its share of a batch takes what the cost model says, and
-    ``longer`` by that factor: what does not parallelise makes every micro-batch slower."""
+    ``beside_s`` longer for a micro-batch: what does not parallelise makes each of them slower."""
     layers = problem.profile.layers
     own = layers[stage.first : stage.last + 1]
     scale = problem.workload.batch_size / problem.profile.batch_size / micro_batches
     forward = backward = weighing = fetch = push = sync = 0.0
     for layer in own:
         on = layer.on[stage.type]
-        seconds = longer * on.compute_s * _slower(on.alpha, units)
+        seconds = on.compute_s * _slower(on.alpha, units)
         first = seconds * (FORWARD_SHARE if on.forward is None else on.forward)
         forward += first
         backward += seconds - first
@@ -92,8 +92,8 @@ def service_times(
     return ServiceTimes(
         type=stage.type,
         replicas=units,
-        forward_s=scale * forward,
-        backward_s=scale * backward,
+        forward_s=scale * forward + beside_s / 2,
+        backward_s=scale * backward + beside_s / 2,
         receive_s=scale * units * transfer_time(problem, stage.first, stage.type, units) / 2,
         fetch_s=scale * fetch,
         send_s=scale * units * transfer_time(problem, stage.last + 1, stage.type, units) / 2,

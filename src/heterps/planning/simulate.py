@@ -43,10 +43,10 @@ def simulate(
     )
     _check(shape, conditions or Conditions())
     shape = shape if batches else shape.lasting(enough_batches(shape))
-    longer = problem.profile.in_each_stage([stage.type for stage in plan.stages])
+    beside_s = problem.profile.beside_layers_s([stage.type for stage in plan.stages])
     times = [
         service_times(problem, Stage(s.first, s.last, s.type), s.units, shape.micro_batches, more)
-        for s, more in zip(plan.stages, longer, strict=True)
+        for s, more in zip(plan.stages, beside_s, strict=True)
     ]
     return simulate_stages(
         times,

@@ -5,7 +5,17 @@ from heterps.planning.problem import Problem
 from heterps.planning.profile import Profile
 from heterps.runtime.profiling import measure_profile, refit_profile
 from heterps.runtime.profiling.cache import measured_key
-from heterps.runtime.profiling.lines import Line, Timed, even_cuts, in_turns, lines_of
+from heterps.runtime.profiling.layers import without_stages
+from heterps.runtime.profiling.lines import (
+    FIRST,
+    LAST,
+    MIDDLE,
+    Line,
+    Timed,
+    even_cuts,
+    in_turns,
+    lines_of,
+)
 from heterps.runtime.profiling.profiler import unit_counts
 from heterps.testing.forking import ForkEngine
 from heterps.testing.runs import TYPE, run, small_job
@@ -41,9 +51,9 @@ def test_a_profile_has_what_planning_needs_for_every_layer_and_type(job, profile
     assert profile.types["v100"].source == "roofline"
     assert all(layer.on[TYPE].compute_s > 0 for layer in profile.layers)
     for name in (TYPE, "slower"):  # each was once the first of two stages, the last, in the middle
-        assert profile.types[name].as_first >= 1
-        assert profile.types[name].as_middle >= 1
-        assert profile.types[name].as_last >= 1
+        assert profile.types[name].first_stage_s > 0
+        assert profile.types[name].middle_stage_s > 0
+        assert profile.types[name].last_stage_s >= 0
     rows, *dense = profile.layers
     assert rows.on[TYPE].comm_s > 0
     assert all(layer.on[TYPE].transfer_s > 0 for layer in dense)
@@ -116,13 +126,13 @@ def test_a_cut_shares_the_work_evenly(data):
 
 def test_a_stage_is_compared_with_its_layers_at_the_pace_of_then(data):
     types = small_job(data, "ctrdnn", cluster__types=[SLOW, SLOWER]).cluster.types
-    timed = Timed(Line(types), said=[1.0, 1.0], took=[3.0, 1.0])
-    assert timed.longer({TYPE: 2.0, "slower": 1.5}) == [1.5, 1.0]
+    timed = Timed(Line(types), said=[1.0, 1.0], took=[5.0, 1.2])
+    assert timed.beside_s({TYPE: 2.0, "slower": 1.5}) == pytest.approx([1.5, -0.2])
 
 
 def test_paces_are_looked_at_between_runs_of_stages_and_count_in_the_mean(data):
     types = small_job(data, "ctrdnn", cluster__types=[SLOW, SLOWER]).cluster.types
-    lines = [Line(types), Line(types[::-1]), Line((types[0],))]
+    lines = [Line(types), Line(types[::-1]), Line((types[0], types[1], types[0]))]
     done: list[object] = []
     paces = iter([{TYPE: 2.0, "slower": 1.0}, {TYPE: 4.0, "slower": 2.5}])
 
@@ -132,16 +142,27 @@ def test_paces_are_looked_at_between_runs_of_stages_and_count_in_the_mean(data):
 
     def time(line):
         done.append(line)
-        return Timed(line, [1.0] * len(line.types), [6.0] * len(line.types))
+        return Timed(line, [1.0] * len(line.types), [6.0, *[0.7] * len(line.types[1:])])
 
     found, usual = in_turns(lines, {TYPE: 1.0, "slower": 1.0}, time, pace)
     assert done == [*lines[:2], "pace", lines[2], "pace"]
-    assert found == [(lines[0], [4.0, 6.0]), (lines[1], [6.0, 4.0]), (lines[2], [2.0])]
+    first, in_the_first_half, later = 6.0 / 1.5 - 1, 6.0 / 1.0 - 1, 6.0 / 3.0 - 1
+    assert found == {
+        TYPE: {FIRST: pytest.approx((first + later) / 2), LAST: 0.0},
+        "slower": {FIRST: pytest.approx(in_the_first_half), MIDDLE: 0.0, LAST: 0.0},
+    }
     assert usual == {TYPE: pytest.approx(7 / 3), "slower": 1.5}
 
 
 def test_without_lines_nothing_is_timed():
-    assert in_turns([], {}, _never, _never) == ([], {})
+    assert in_turns([], {}, _never, _never) == ({}, {})
+
+
+def test_layers_do_not_pay_for_the_stages_that_they_were_timed_in():
+    assert without_stages([0.5, 1.5, 0.5], 1.5) == pytest.approx([0.25, 1.0, 0.25])
+    assert sum(without_stages([0.1, 2.0, 0.9], 2.0)) == pytest.approx(2.4)  # none is less than 0
+    assert without_stages([1.0, 2.0], 3.5) == [1.0, 2.0]
+    assert without_stages([1.0], 1.0) == [1.0]
 
 
 def test_conditions_are_the_model_the_unit_and_the_batches(data):

@@ -12,7 +12,7 @@ from heterps.models.trace import LayerTrace
 from heterps.runtime.emulation import Clock, Emulation
 from heterps.runtime.profiling.exchange import CutTimes, RowTimes, Traffic
 from heterps.runtime.profiling.fit import Fit, fit_parallel
-from heterps.runtime.profiling.layers import LayerTimes
+from heterps.runtime.profiling.layers import LayerTimes, at_ends
 from heterps.runtime.profiling.observed import StageSeconds
 
 # From one run to the next, either way. A replica works on micro-batches of its own: that something
@@ -130,8 +130,8 @@ def _compute(
         moved.rows[each.name].traffic.moved_bytes if each.name in moved.rows else 0.0
         for each in layers
     ]
-    rows = _shares(asking) if any(asking) else _at_ends(len(layers))
-    ends = _at_ends(len(layers))
+    rows = _shares(asking) if any(asking) else at_ends(len(layers))
+    ends = at_ends(len(layers))
     size = batches.micro_batch_size
     step = found.optimizer_s / batches.micro_batches
     looping = [one.loop_s / 2 * share for share in ends]
@@ -179,14 +179,6 @@ def link_s(entry: ResourceType, size_bytes: float) -> float:
 def _shares(values: Sequence[float]) -> list[float]:
     whole = sum(values)
     return [value / whole if whole else 0.0 for value in values]
-
-
-def _at_ends(count: int) -> list[float]:
-    """Half of it each for the first and the last layer."""
-    shares = [0.0] * count
-    shares[0] += 0.5
-    shares[-1] += 0.5
-    return shares
 
 
 def _clamped(share: float) -> float:

@@ -1,10 +1,11 @@
-"""Forward and backward of each layer alone, in this process: how a stage's time is shared out."""
+"""Forward and backward of each layer, in this process: how a stage's time is shared out."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -22,7 +23,8 @@ from heterps.runtime.threads import InThreads, Threads
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Seconds for a micro-batch, one of each layer, and their relative spread."""
+    """Seconds for a micro-batch, one of each layer, and their relative spread. What a stage takes
+    whatever layers it has is half of the first layer's and half of the last one's."""
 
     forward_s: tuple[float, ...]
     backward_s: tuple[float, ...]
@@ -30,18 +32,46 @@ class LayerTimes:
 
 
 def time_layers(setup: Setup, entry: ResourceType, batch: Mapping[str, Tensor]) -> LayerTimes:
-    """Every layer as a stage of its own on the device of a type, without its emulation."""
+    """Every layer as a stage of its own, and all of them as one, on the device of a type without
+    its emulation."""
+    count = len(setup.chain.layers)
     with InThreads(entry.threads):
-        line = _Line(setup, entry, batch)
-        seconds, spread = repeat(line.once)
-    count = len(line.stages)
-    return LayerTimes(tuple(seconds[:count]), tuple(seconds[count:]), spread)
+        each = _Line(setup, entry, batch, range(count + 1))
+        together = _Line(setup, entry, batch, (0, count))
+        seconds, spread = repeat(lambda: [*each.once(), *together.once()])
+    forward, backward, whole = seconds[:count], seconds[count : 2 * count], seconds[2 * count :]
+    return LayerTimes(
+        tuple(without_stages(forward, whole[0])), tuple(without_stages(backward, whole[1])), spread
+    )
+
+
+def without_stages(alone: Sequence[float], together: float) -> list[float]:
+    """What layers take, by what each takes as a stage of its own and all of them as one. That many
+    stages pay so many times for what a stage takes beside its layers, which is more than what some
+    layers do."""
+    beside = max(0.0, (sum(alone) - together) / max(1, len(alone) - 1))
+    ends = at_ends(len(alone))
+    return [max(0.0, own - beside) + beside * share for own, share in zip(alone, ends, strict=True)]
+
+
+def at_ends(count: int) -> list[float]:
+    """Half of it each for the first and the last layer."""
+    shares = [0.0] * count
+    shares[0] += 0.5
+    shares[-1] += 0.5
+    return shares
 
 
 class _Line:
-    """All layers of a model, each a stage."""
+    """All layers of a model in stages, each from one of the ``borders`` to the next."""
 
-    def __init__(self, setup: Setup, entry: ResourceType, batch: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        entry: ResourceType,
+        batch: Mapping[str, Tensor],
+        borders: Sequence[int],
+    ) -> None:
         self._device = torch.device(entry.device)
         chain = setup.chain.to(self._device)
         self._batch = {name: tensor.to(self._device) for name, tensor in batch.items()}
@@ -54,15 +84,15 @@ class _Line:
         threads = Threads.of(chain, samples(dict(batch)), most, bags=bags)
         self.stages = [
             Stage(
-                part := chain.slice(at, at),
-                at,
+                part := chain.slice(first, end - 1),
+                first,
                 SummedUpdate(part, Alone(), lambda weights: make_optimizer(make, weights)),
-                before=edges[at],
-                after=edges[at + 1],
+                before=edges[first],
+                after=edges[end],
                 seed=setup.job.seed,
                 threads=threads,
             )
-            for at in range(count)
+            for first, end in pairwise(borders)
         ]
         self._number = 0
 

@@ -1,7 +1,8 @@
-"""What layers take in one of several stages, relative to what they take in one stage alone."""
+"""What a micro-batch takes one of several stages beyond what its layers take in one stage alone."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -14,8 +15,7 @@ from heterps.runtime.engines import MakeEngine
 from heterps.runtime.profiling.assemble import Batches
 from heterps.runtime.profiling.trial import batches_in, for_trials, has_room, run_trial
 
-OF_TWO = ("as_first", "as_last")
-OF_THREE = ("as_first_of_three", "as_middle", "as_last_of_three")
+FIRST, MIDDLE, LAST = "first_stage_s", "middle_stage_s", "last_stage_s"
 _MOST_UNITS = 2
 
 
@@ -35,9 +35,9 @@ class Line:
         return [(entry, self.units) for entry in self.types]
 
     @property
-    def shown(self) -> tuple[str, ...]:
-        """What the figures of its places are called."""
-        return OF_TWO if len(self.types) == 2 else OF_THREE
+    def places(self) -> list[str]:
+        """What the figures of its stages are called."""
+        return [FIRST, *[MIDDLE] * (len(self.types) - 2), LAST]
 
     def plan(self, layers: int, cuts: Sequence[int]) -> dict[str, Any]:
         """As a document; the stages after the first begin with the layers ``cuts``."""
@@ -94,23 +94,23 @@ class Timed:
     said: Sequence[float]
     took: Sequence[float]
 
-    def longer(self, pace: Mapping[str, float]) -> list[float]:
-        """How many times as long each stage computed as its layers do alone, where those took
-        ``pace`` times what was said at about the same time. Less than once is noise."""
+    def beside_s(self, pace: Mapping[str, float]) -> list[float]:
+        """What each stage took beyond its layers, where these took ``pace`` times what was said at
+        about the same time: in seconds of the pace at which they take what was said."""
         each = zip(self.line.types, self.said, self.took, strict=True)
-        return [max(1.0, took / (said * pace[entry.name])) for entry, said, took in each]
+        return [took / pace[entry.name] - said for entry, said, took in each]
+
+
+Compute = Callable[[ResourceType, int], Sequence[float]]
 
 
 def time_line(
-    job: Job,
-    line: Line,
-    compute: Mapping[str, Sequence[float]],
-    seconds: float,
-    make_engine: MakeEngine | None,
+    job: Job, line: Line, compute: Compute, seconds: float, make_engine: MakeEngine | None
 ) -> Timed:
-    """In a run of about so many ``seconds``. Without emulated links: a unit that waits for its link
-    most of the time has cold caches, and does not set the pace."""
-    own = [compute[entry.name] for entry in line.types]
+    """In a run of about so many ``seconds``; ``compute`` gives what each layer takes for a
+    micro-batch on so many units. Without emulated links: a unit that waits for its link most of the
+    time has cold caches, and does not set the pace."""
+    own = [compute(entry, line.units) for entry in line.types]
     cuts = even_cuts(own)
     said = stage_seconds(own, cuts)
     batches = Batches(job.workload.micro_batch_size, job.workload.micro_batches)
@@ -126,19 +126,27 @@ def in_turns(
     before: Mapping[str, float],
     time: Callable[[Line], Timed],
     pace: Callable[[], Mapping[str, float]],
-) -> tuple[list[tuple[Line, list[float]]], dict[str, float]]:
-    """How many times as long the stages of each line compute as their layers do alone, and what
-    these take in the mean over all that time, both by ``pace``: what the layers take on each type
-    now, relative to the seconds that are known of them; ``before`` is that of the beginning. A host
-    is quicker at times and slower at others, so what is compared is measured in turns."""
-    paces, found = [before], []
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Of each type, what stages take beyond their layers by place, at the pace of the seconds that
+    are known of the layers; and what these take in the mean over all that time, relative to those
+    seconds. ``pace`` gives that of now, ``before`` is of the beginning: a host is quicker at times
+    and slower at others, so what is compared is measured in turns."""
+    paces = [before]
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
     half = -(-len(lines) // 2)
     for some in filter(None, (lines[:half], lines[half:])):
         timed = [time(line) for line in some]
         paces.append(pace())
         around = _mean(paces[-2:])
-        found += [(each.line, each.longer(around)) for each in timed]
-    return found, _mean(paces)
+        for each in timed:
+            for entry, place, seconds in zip(
+                each.line.types, each.line.places, each.beside_s(around), strict=True
+            ):
+                found[entry.name, place].append(seconds)
+    beside: dict[str, dict[str, float]] = {name: {} for name in before}
+    for (name, place), each_s in found.items():
+        beside[name][place] = max(0.0, mean(each_s))  # less is noise
+    return beside, _mean(paces)
 
 
 def _mean(paces: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -16,6 +16,7 @@ import torch
 from heterps.errors import InputError
 from heterps.job.resources import Cluster, ResourceType
 from heterps.job.spec import Job
+from heterps.planning.cost_model import amdahl
 from heterps.planning.profile import Profile
 from heterps.planning.roofline import SOURCE as ROOFLINE
 from heterps.planning.roofline import roofline_profile
@@ -27,7 +28,16 @@ from heterps.runtime.profiling.assemble import Batches, Moved, figures, link_s, 
 from heterps.runtime.profiling.cache import machine, measured_key
 from heterps.runtime.profiling.exchange import Batch, read_batches, time_cuts, time_rows
 from heterps.runtime.profiling.layers import LayerTimes, time_layers
-from heterps.runtime.profiling.lines import Line, Timed, in_turns, lines_of, time_line
+from heterps.runtime.profiling.lines import (
+    FIRST,
+    LAST,
+    MIDDLE,
+    Line,
+    Timed,
+    in_turns,
+    lines_of,
+    time_line,
+)
 from heterps.runtime.profiling.links import Link, measure_link
 from heterps.runtime.profiling.observed import StageSeconds
 from heterps.runtime.profiling.trial import (
@@ -174,9 +184,8 @@ class _Profiling:
         new: Sequence[ResourceType],
         found: Mapping[str, TypeFigures],
     ) -> None:
-        """Adds to the figures of types how much longer they compute in one of several stages, and
-        makes what layers take the mean over the time that all runs took."""
-        compute = {name: [on["compute_s"] for on in own.layers] for name, own in found.items()}
+        """Adds to the figures of types what they take in one of several stages beyond the layers,
+        and makes what layers take the mean over the time that all runs took."""
         here = [entry for entry in types if found[entry.name].about["source"] == MEASURED]
         if not any(entry in here for entry in new):
             return
@@ -193,21 +202,30 @@ class _Profiling:
             now = {}
             for name, entry in alone.items():
                 report(f"{name}: a run on 1, as the pace of hosts changes")
-                now[name] = self._pace(entry, compute[name])
+                now[name] = self._pace(entry, compute(entry))
             return now
+
+        def compute(entry: ResourceType, units: int = 1) -> list[float]:
+            figures = found[entry.name].layers
+            return [units * amdahl(on["compute_s"], on["alpha"], units) for on in figures]
 
         def time(line: Line) -> Timed:
             report(f"a run with a stage each of {line.names}")
             return time_line(self._job, line, compute, self._seconds, self._make_engine)
 
         before = self._paces if alone.keys() <= self._paces.keys() else pace()
-        longer, usual = in_turns(lines, {name: before[name] for name in alone}, time, pace)
-        for line, all_times in longer:
-            for entry, name, times in zip(line.types, line.shown, all_times, strict=True):
-                found[entry.name].about[name] = times
+        beside, usual = in_turns(lines, {name: before[name] for name in alone}, time, pace)
+        for name, places in beside.items():
+            found[name].about.update(places)
         for entry in new:
-            for on in found[entry.name].layers:
-                on["compute_s"] *= usual.get(entry.name, 1.0)
+            self._at_pace(found[entry.name], usual.get(entry.name, 1.0))
+
+    def _at_pace(self, own: TypeFigures, pace: float) -> None:
+        for on in own.layers:
+            on["compute_s"] *= pace
+        for place in (FIRST, MIDDLE, LAST):
+            if place in own.about:
+                own.about[place] *= pace
 
     def profile(self, found: Mapping[str, TypeFigures]) -> Profile:
         layers = [

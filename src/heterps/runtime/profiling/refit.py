@@ -39,8 +39,8 @@ def refit_profile(run: Path) -> tuple[Profile, list[StageFactors]]:
     plan = read_plan(problem, folder.plan)
     document = problem.profile.as_document()
     factors = []
-    longer = problem.profile.in_each_stage([stage.type for stage in plan.stages])
-    for stage, seen, more in zip(plan.stages, observe(run), longer, strict=True):
+    beside_s = problem.profile.beside_layers_s([stage.type for stage in plan.stages])
+    for stage, seen, more in zip(plan.stages, observe(run), beside_s, strict=True):
         factors.append(_factors(problem, stage, seen, more))
         for layer in document["layers"][stage.first : stage.last + 1]:
             _scale(layer["on"][stage.type], factors[-1])
@@ -51,14 +51,16 @@ def refit_profile(run: Path) -> tuple[Profile, list[StageFactors]]:
     return Profile.parse(document | {"source": REFITTED}, "profile"), factors
 
 
-def _factors(problem: Problem, stage: StageCost, seen: StageSeconds, longer: float) -> StageFactors:
+def _factors(
+    problem: Problem, stage: StageCost, seen: StageSeconds, beside_s: float
+) -> StageFactors:
     """By the part that parallelises: what is left of compute is a replica's step once a batch,
     which in a run cannot be told from its waiting for the others."""
     batch = problem.workload.batch_size
     own = problem.profile.layers[stage.first : stage.last + 1]
     on = [layer.on[stage.type] for layer in own]
     predicted = batch / problem.profile.batch_size * sum(f.compute_s * f.alpha for f in on)
-    predicted *= longer
+    predicted += beside_s * problem.workload.micro_batches
     link_s = seen.link_s * batch / stage.units
     return StageFactors(
         stage.type,
