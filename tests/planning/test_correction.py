@@ -68,6 +68,19 @@ def test_what_a_cut_costs_is_not_taken_for_the_layers_fault():
     assert np.allclose(correction.compute.values, 1.0)
 
 
+def test_what_units_beside_cost_is_not_taken_for_the_layers_fault():
+    document = problem().as_document()
+    document["profile"]["types"] = {"a": {"source": "measured", "crowding": 0.2}}
+    said = Problem.parse(document)
+    plan = make_plan(said, "given", "aabb", (2, 3))
+    first, last = measured(plan)
+    compute_s = sum(layer.on["a"].compute_s for layer in said.profile.layers[:2])
+    crowd_s = 2 * compute_s * 3 * 0.2 / 2  # two profile batches, three others, two of its own
+    correction = Correction(said)
+    correction.learn(plan.stages, [replace(first, forward_s=first.forward_s + crowd_s), last])
+    assert np.allclose(correction.compute.values, 1.0)
+
+
 def test_a_plan_that_was_run_is_then_predicted_as_it_was_measured():
     said, true = problem(), problem(l1_a=5.0)
     plan, seen = (make_plan(p, "given", "aabb", (2, 1)) for p in (said, true))

@@ -11,7 +11,7 @@ from heterps.planning.plan import make_plan
 from heterps.planning.problem import Problem
 from heterps.planning.profile import Profile
 from heterps.planning.replica_queue import Shape
-from heterps.planning.service_times import ServiceTimes, service_times
+from heterps.planning.service_times import ServiceTimes, Sizes, service_times
 from heterps.planning.simulate import simulate, simulate_stages
 
 
@@ -245,6 +245,41 @@ def test_a_profile_may_say_how_much_of_a_layer_goes_forward():
     assert found.forward_s == pytest.approx(0.2 * 3 / 4 + 0.2 / 3)
     assert found.backward_s == pytest.approx(0.2 / 4 + 0.2 * 2 / 3)
     assert found.weights_s == pytest.approx(0.2 / 3)
+
+
+def test_a_unit_takes_longer_beside_others_of_its_host():
+    plain = problem(micro_batches=32)
+    document = plain.as_document()
+    document["profile"]["types"] = {"cpu": {"source": "measured", "crowding": 0.1}}
+    crowded = Problem.parse(document)
+    alone, beside = (
+        service_times(crowded, Stage(0, 1, "cpu"), 1, 32, crowd=crowd) for crowd in (0.0, 0.3)
+    )
+    assert beside.compute_s == pytest.approx(1.3 * alone.compute_s)
+    found, quicker = (
+        simulate(each, make_plan(each, "given", ["cpu", "gpu"], [1, 3]), staleness=2)
+        for each in (crowded, plain)
+    )
+    assert found.samples_per_s == pytest.approx(quicker.samples_per_s / 1.3, rel=0.01)
+
+
+def test_what_ports_carry_is_in_no_other_time():
+    document = problem(micro_batches=32).as_document()
+    link = {"hosts": {"h": 4}, "servers_on": ["s"], "link_mbps": 8.0}
+    document["profile"]["types"] = {n: {"source": "measured", **link} for n in ("cpu", "gpu")}
+    rows, fc = document["profile"]["layers"]
+    rows["rows"] = {"there_bytes": 40_000, "back_bytes": 30_000}
+    fc["cut"] = {"there_bytes": 20_000, "back_bytes": 10_000}
+    known = Problem.parse(document)
+    plain, ported = (
+        service_times(known, Stage(0, 0, "cpu"), 1, 32, ports=ports) for ports in (False, True)
+    )
+    assert plain.sizes == Sizes()
+    assert ported.sizes == Sizes(on=20_000, ask=5_000, rows=30_000, push=35_000)
+    assert plain.fetch_s + plain.push_s - ported.fetch_s - ported.push_s == pytest.approx(0.04)
+    assert plain.send_s - ported.send_s == pytest.approx(0.01)
+    last = service_times(known, Stage(1, 1, "gpu"), 1, 32, ports=True)
+    assert last.sizes == Sizes(back=10_000)
 
 
 def test_what_a_stage_takes_beside_its_layers_depends_on_its_place():

@@ -153,12 +153,13 @@ LINKS = """
 import sys
 from heterps.job.load import load_job
 from heterps.runtime.engines import engines_of
-from heterps.runtime.profiling.links import measure_link
+from heterps.runtime.profiling.links import find_neighbours
 job = load_job(sys.argv[1])
 with engines_of(job) as make_engine:
     for entry in job.cluster.types:
-        found = measure_link(job, entry, make_engine)
-        print("link", entry.name, found and found.ms, found and found.mbps)
+        found = find_neighbours(job, entry, make_engine)
+        hosts = ",".join(f"{host}*{units}" for host, units in found.hosts.items())
+        print("link", entry.name, found.link.ms, found.link.mbps, hosts, *found.servers_on)
 """
 
 
@@ -169,7 +170,8 @@ def test_what_lies_between_machines_is_measured(machines, tmp_path):
     said = said_by(process)
     found = [line.split()[1:] for line in said.splitlines() if line.startswith("link ")]
     assert [name for name, *_ in found] == ["one", "two"]
-    for _, ms, mbps in found:
+    for (_, ms, mbps, *where), at in zip(found, (machines[1], machines[2]), strict=True):
+        assert where == [f"{at.address}*4", machines[0].address]
         assert float(mbps) > 0
         if machines.wires is not None:
             assert float(ms) >= WIRES.delay_ms, "no packet is faster than that"

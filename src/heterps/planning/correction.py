@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from heterps.planning.cost_model import StageCost, amdahl, transfer_time
 from heterps.planning.measured import MeasuredStage
+from heterps.planning.ports import more_than_layers
 from heterps.planning.problem import Problem
 from heterps.planning.profile import LayerOnType, LayerProfile
 
@@ -107,10 +108,10 @@ class Correction:
     def learn(self, stages: Sequence[StageCost], measured: Sequence[MeasuredStage | None]) -> None:
         """From the stages of a plan that was run."""
         pairs = list(zip(stages, measured, strict=True))
-        beside_s = self._problem.profile.beside_layers_s([stage.type for stage in stages])
+        more = more_than_layers(self._problem.profile, [(s.type, s.units) for s in stages])
         self.compute.learn(
-            self._seen(stage, self._compute(stage, more), seen.undisturbed_s)
-            for (stage, seen), more in zip(pairs, beside_s, strict=True)
+            self._seen(stage, self._compute(stage, *each), seen.undisturbed_s)
+            for (stage, seen), each in zip(pairs, more, strict=True)
             if seen is not None
         )
         self.comm.learn(
@@ -148,15 +149,18 @@ class Correction:
         layers = self._problem.profile.layers[stage.first : stage.last + 1]
         return [layer.on[stage.type] for layer in layers]
 
-    def _compute(self, stage: StageCost, beside_s: float) -> list[float]:
+    def _compute(self, stage: StageCost, beside_s: float, crowd: float) -> list[float]:
         """What a micro-batch takes beside its layers is shared out to them: the factors found are
         theirs alone."""
+        own = self._own(stage)
         found = [
-            self._scale * amdahl(on.compute_s, on.alpha, stage.units) for on in self._own(stage)
+            self._scale
+            * (amdahl(on.compute_s, on.alpha, stage.units) + crowd * on.compute_s / stage.units)
+            for on in own
         ]
         more = beside_s * self._problem.workload.micro_batches / stage.units
         longer = 1 + more / sum(found) if sum(found) else 1.0
-        return [longer * own for own in found]
+        return [longer * each for each in found]
 
     def _comm(self, stage: StageCost) -> list[float]:
         """What crosses the cuts counts for the first and the last layer."""

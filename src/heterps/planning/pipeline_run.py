@@ -1,7 +1,8 @@
 """A pipeline event by event.
 
 Each replica computes with one thread and communicates over one link, which works beside it and
-carries one message after the other. The parameter servers are one more queue, shared by all.
+carries one message after the other. The parameter servers are one more queue, shared by all, and
+so is the port of a host by what is on it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from heterps.planning.conditions import Conditions
+from heterps.planning.ports import Places, Ports
 from heterps.planning.replica_queue import (
     BACKWARD,
     FORWARD,
@@ -30,16 +32,24 @@ Act = Callable[[int, int], None]  # with a replica (or stage) and a micro-batch 
 class PipelineRun:
     """Replicas are numbered through all stages."""
 
-    def __init__(self, times: Sequence[ServiceTimes], shape: Shape, conditions: Conditions) -> None:
+    def __init__(
+        self,
+        times: Sequence[ServiceTimes],
+        shape: Shape,
+        conditions: Conditions,
+        places: Places | None = None,
+    ) -> None:
         self._times = [stage.overlapping(conditions.overlap) for stage in times]
         self._shape = shape
-        places = [(s, r) for s, units in enumerate(shape.replicas) for r in range(units)]
-        self._number = {place: number for number, place in enumerate(places)}
-        self._stage = [stage for stage, _ in places]
-        self._queues = [ReplicaQueue(shape, *place) for place in places]
-        self._slow = [conditions.slow.get(place, 1.0) for place in places]
-        self._link_free = [0.0] * len(places)
-        self._computing = [False] * len(places)
+        own = [(s, r) for s, units in enumerate(shape.replicas) for r in range(units)]
+        self._number = {place: number for number, place in enumerate(own)}
+        self._place = own
+        self._stage = [stage for stage, _ in own]
+        self._queues = [ReplicaQueue(shape, *place) for place in own]
+        self._slow = [conditions.slow.get(place, 1.0) for place in own]
+        self._link_free = [0.0] * len(own)
+        self._ports = Ports(places)
+        self._computing = [False] * len(own)
         self._use = TimeUse(shape.replicas)
         self._ends: dict[int, Act] = {
             FORWARD: self._forward_done,
@@ -143,7 +153,9 @@ class PipelineRun:
         if not stage.rows:
             self._over_link(replica, stage.fetch_s, self._ready, at)
             return
-        self._later(stage.way_s, self._asked, replica, at)
+        place, size = self._place[replica], stage.sizes.ask
+        known = self._ports.to_servers(self._now, stage.way_s, place, size)
+        self._later(known - self._now, self._asked, replica, at)
 
     def _asked(self, replica: int, at: int) -> None:
         """The servers know what it wants."""
@@ -154,8 +166,9 @@ class PipelineRun:
             self._held.setdefault(awaited, []).append((replica, at))
 
     def _pulled(self, replica: int, at: int) -> None:
-        stage = self._times[self._stage[replica]]
-        self._later(stage.latency_s + stage.way_s, self._rows_come, replica, at)
+        stage, place = self._times[self._stage[replica]], self._place[replica]
+        come = self._ports.from_servers(self._now, stage.way_s, place, stage.sizes.rows)
+        self._later(stage.latency_s + come - self._now, self._rows_come, replica, at)
 
     def _rows_come(self, replica: int, at: int) -> None:
         self._over_link(replica, self._times[self._stage[replica]].fetch_s, self._ready, at)
@@ -227,8 +240,8 @@ class PipelineRun:
         self._work(replica)
 
     def _leaves_forward(self, replica: int, at: int) -> None:
-        to = self._stage[replica] + 1
-        self._travel(replica, to, self._sent_on, at)
+        stage = self._stage[replica]
+        self._travel(replica, stage + 1, self._times[stage].sizes.on, self._sent_on, at)
 
     def _weights_done(self, replica: int, at: int) -> None:
         self._computing[replica] = False
@@ -246,13 +259,15 @@ class PipelineRun:
         self._work(replica)
 
     def _leaves_back(self, replica: int, at: int) -> None:
-        self._travel(replica, self._stage[replica] - 1, self._gradient_sent, at)
+        stage = self._stage[replica]
+        self._travel(replica, stage - 1, self._times[stage].sizes.back, self._gradient_sent, at)
 
-    def _travel(self, replica: int, to: int, act: Act, at: int) -> None:
+    def _travel(self, replica: int, to: int, size: float, act: Act, at: int) -> None:
         one, other = self._times[self._stage[replica]], self._times[to]
-        latency = one.latency_s + other.latency_s + max(one.way_s, other.way_s)
-        receiver = self._number[to, self._shape.replica(to, at)]
-        self._at(self._now + latency, act, receiver, at)
+        receiver = to, self._shape.replica(to, at)
+        way_s, place = max(one.way_s, other.way_s), self._place[replica]
+        there = self._ports.between(self._now, way_s, place, receiver, size)
+        self._at(there + one.latency_s + other.latency_s, act, self._number[receiver], at)
 
     def _gradient_sent(self, replica: int, at: int) -> None:
         self._over_link(replica, self._times[self._stage[replica]].send_s, self._gradient_there, at)
@@ -262,8 +277,9 @@ class PipelineRun:
         self._work(replica)
 
     def _pushed(self, replica: int, at: int) -> None:
-        stage = self._times[self._stage[replica]]
-        self._later(stage.latency_s + stage.way_s, self._gradients_come, replica, at)
+        stage, place = self._times[self._stage[replica]], self._place[replica]
+        come = self._ports.to_servers(self._now, stage.way_s, place, stage.sizes.push)
+        self._later(stage.latency_s + come - self._now, self._gradients_come, replica, at)
 
     def _gradients_come(self, replica: int, at: int) -> None:
         self._by_servers(self._counted, replica, at)

@@ -32,13 +32,25 @@ class SendFigures(Record):
     beta: Share
 
 
+class Moved(Record):
+    """Bytes for a profile batch: towards the loss or the parameter servers, and back."""
+
+    there_bytes: Bytes
+    back_bytes: Bytes
+
+
 class LayerProfile(Record):
+    """``cut`` is what crosses a cut before the layer, ``rows`` what it exchanges with the parameter
+    servers: ids, rows and, with ids once more, their gradients."""
+
     name: Text
     kind: AnyText
     input_bytes: Bytes
     weight_bytes: Bytes
     on: dict[str, LayerOnType]
     send: dict[str, SendFigures] = Field(default_factory=dict)
+    cut: Moved | None = None
+    rows: Moved | None = None
 
     @property
     def held_bytes(self) -> int | float:
@@ -61,7 +73,10 @@ class TypeSource(Record):
     """Where the figures of a type are from: ``units`` are the numbers of them that were run,
     ``spread`` the relative deviation of what was timed, ``residual`` that of the fit over units.
     Figures with the same ``key`` were measured under the same conditions. ``link_ms`` (one way) and
-    ``link_mbps`` are what was found between hosts, where units and servers are on several.
+    ``link_mbps`` are what was found between hosts, where units and servers are on several;
+    ``hosts`` has room for so many units on each, ``servers_on`` those of the parameter servers.
+    ``crowding``: how much longer layers take for each other unit that is at work on the host, which
+    is in ``alpha`` for units of the same stage.
     ``first_stage_s``, ``middle_stage_s`` and ``last_stage_s``: what a micro-batch takes the first,
     the last and any other of several stages beyond what its layers take."""
 
@@ -72,6 +87,9 @@ class TypeSource(Record):
     residual: Amount | None = None
     link_ms: Amount | None = None
     link_mbps: Amount | None = None
+    hosts: dict[str, Positive] = Field(default_factory=dict)
+    servers_on: tuple[Text, ...] = ()
+    crowding: Amount = 0.0
     first_stage_s: Amount | None = None
     middle_stage_s: Amount | None = None
     last_stage_s: Amount | None = None

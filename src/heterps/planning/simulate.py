@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from heterps.errors import InputError
 from heterps.planning.conditions import Conditions
 from heterps.planning.cost_model import Stage
 from heterps.planning.pipeline_run import PipelineRun
 from heterps.planning.plan import Plan
+from heterps.planning.ports import Places, more_than_layers, places_of
 from heterps.planning.problem import Problem
 from heterps.planning.replica_queue import Shape
 from heterps.planning.service_times import ServiceTimes, service_times
@@ -43,10 +45,12 @@ def simulate(
     )
     _check(shape, conditions or Conditions())
     shape = shape if batches else shape.lasting(enough_batches(shape))
-    beside_s = problem.profile.beside_layers_s([stage.type for stage in plan.stages])
+    units = [(stage.type, stage.units) for stage in plan.stages]
+    places = places_of(problem.profile, units)
+    about = partial(service_times, problem, ports=places is not None)
     times = [
-        service_times(problem, Stage(s.first, s.last, s.type), s.units, shape.micro_batches, more)
-        for s, more in zip(plan.stages, beside_s, strict=True)
+        about(Stage(s.first, s.last, s.type), s.units, shape.micro_batches, *more)
+        for s, more in zip(plan.stages, more_than_layers(problem.profile, units), strict=True)
     ]
     return simulate_stages(
         times,
@@ -54,6 +58,7 @@ def simulate(
         conditions,
         micro_batch_size=workload.batch_size / shape.micro_batches,
         predicted=plan.throughput,
+        places=places,
     )
 
 
@@ -64,10 +69,12 @@ def simulate_stages(
     *,
     micro_batch_size: float = 1.0,
     predicted: float | None = None,
+    places: Places | None = None,
 ) -> Simulation:
     """The same from the times of stages; ``predicted`` is what the result is set beside."""
-    far = shape.far or any(stage.way_s > 0 for stage in times)
-    run = PipelineRun(times, replace(shape, far=far), conditions or Conditions())
+    apart = places.far if places else any(stage.way_s > 0 for stage in times)
+    shape = replace(shape, far=shape.far or apart)
+    run = PipelineRun(times, shape, conditions or Conditions(), places)
     run.to_the_end()
     return run.found(micro_batch_size, predicted)
 

@@ -45,6 +45,13 @@ def test_what_a_step_takes_does_not_parallelise():
     assert found.fit.parallel == pytest.approx(0.8)
 
 
+def test_what_does_not_parallelise_beside_the_step_is_crowding():
+    assert totals({1: ONE}, JOB).crowding == pytest.approx(0.0, abs=1e-12)
+    crowded = replace(ONE, forward_s=1.6e-3, backward_s=3.2e-3)
+    found = totals({1: ONE, 4: crowded}, JOB)
+    assert found.crowding == pytest.approx(0.72 / 3 / 2.0)  # of 1.6 s that became 2.32, and 0.4
+
+
 def test_what_replicas_wait_in_a_commit_synchronises_unless_the_link_is_known():
     trials = {1: ONE, 2: replace(ONE, sync_s=0.3)}
     assert totals(trials, JOB).sync_s == pytest.approx(0.3)

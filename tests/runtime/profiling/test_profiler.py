@@ -109,30 +109,32 @@ def test_each_type_is_first_last_and_in_the_middle_once_if_there_is_room(data):
     lines = lines_of(job, job.cluster.types, 2, layers=13)
     pairs = [f"{TYPE}, slower", f"slower, {TYPE}"]
     assert [line.names for line in lines] == [*pairs, f"slower, {pairs[0]}", f"{TYPE}, {pairs[1]}"]
-    assert {line.units for line in lines if len(line.types) == 2} == {2}
+    assert [line.units for line in lines] == [(2, 2), (2, 2), (2, 2, 2), (2, 2, 1)]
     assert lines_of(job, job.cluster.types[1:2], 2, layers=13) == []
     assert len(lines_of(job, job.cluster.types, 8, layers=2)) == 3
 
 
 def test_a_cut_shares_the_work_evenly(data):
-    assert even_cuts([[1.0, 1.0, 2.0, 4.0]] * 2) == (3,)
-    assert even_cuts([[9.0, 1.0], [1.0, 1.0]]) == (1,)
-    assert even_cuts([[4.0, 1.0, 1.0, 2.0, 4.0]] * 3) == (1, 4)
+    assert even_cuts([[1.0, 1.0, 2.0, 4.0]] * 2, (1, 1)) == (3,)
+    assert even_cuts([[1.0, 1.0, 2.0, 4.0]] * 2, (1, 2)) == (2,)
+    assert even_cuts([[9.0, 1.0], [1.0, 1.0]], (1, 1)) == (1,)
+    assert even_cuts([[4.0, 1.0, 1.0, 2.0, 4.0]] * 3, (1, 1, 1)) == (1, 4)
     job = small_job(data, "ctrdnn", cluster__types=[SLOW, SLOWER])
-    first, last = Line(job.cluster.types).plan(3, [1])["stages"]
+    first, last = Line(job.cluster.types, (1, 2)).plan(3, [1])["stages"]
     assert first == {"first": 0, "last": 0, "type": TYPE, "units": 1}
-    assert last == {"first": 1, "last": 2, "type": "slower", "units": 1}
+    assert last == {"first": 1, "last": 2, "type": "slower", "units": 2}
 
 
 def test_a_stage_is_compared_with_its_layers_at_the_pace_of_then(data):
     types = small_job(data, "ctrdnn", cluster__types=[SLOW, SLOWER]).cluster.types
-    timed = Timed(Line(types), said=[1.0, 1.0], took=[5.0, 1.2])
+    timed = Timed(Line(types, (1, 1)), said=[1.0, 1.0], took=[5.0, 1.2])
     assert timed.beside_s({TYPE: 2.0, "slower": 1.5}) == pytest.approx([1.5, -0.2])
 
 
 def test_paces_are_looked_at_between_runs_of_stages_and_count_in_the_mean(data):
     types = small_job(data, "ctrdnn", cluster__types=[SLOW, SLOWER]).cluster.types
-    lines = [Line(types), Line(types[::-1]), Line((types[0], types[1], types[0]))]
+    three = (types[0], types[1], types[0])
+    lines = [Line(types, (1, 1)), Line(types[::-1], (1, 1)), Line(three, (1, 1, 1))]
     done: list[object] = []
     paces = iter([{TYPE: 2.0, "slower": 1.0}, {TYPE: 4.0, "slower": 2.5}])
 

@@ -17,7 +17,7 @@ from heterps.runtime.profiling.observed import StageSeconds
 
 # From one run to the next, either way. A replica works on micro-batches of its own: that something
 # beside the optimizer's step does not parallelise has to show more clearly than that.
-_NOISE = 0.1
+_NOISE = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,13 @@ class StageTotals:
     fit: Fit
     optimizer_s: float
     sync_s: float
+
+    @property
+    def crowding(self) -> float:
+        """How much longer a unit takes for each other one at work on its host, relative: what does
+        not parallelise beside the optimizer's step."""
+        serial_s = (1 - self.fit.parallel) * self.fit.seconds
+        return max(0.0, serial_s - self.optimizer_s) / self.fit.seconds if serial_s else 0.0
 
 
 def totals(

@@ -17,6 +17,7 @@ from heterps.runtime.profiling.trial import batches_in, for_trials, has_room, ru
 
 FIRST, MIDDLE, LAST = "first_stage_s", "middle_stage_s", "last_stage_s"
 _MOST_UNITS = 2
+_STALENESS = 2  # such that all stages are at work at the same time
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Line:
     """Stages one after the other, of these ``types`` and so many ``units`` each."""
 
     types: tuple[ResourceType, ...]
-    units: int = 1
+    units: tuple[int, ...]
 
     @property
     def names(self) -> str:
@@ -32,7 +33,7 @@ class Line:
 
     @property
     def stages(self) -> list[tuple[ResourceType, int]]:
-        return [(entry, self.units) for entry in self.types]
+        return list(zip(self.types, self.units, strict=True))
 
     @property
     def places(self) -> list[str]:
@@ -44,8 +45,8 @@ class Line:
         borders = pairwise([0, *cuts, layers])
         return {
             "stages": [
-                {"first": first, "last": end - 1, "type": entry.name, "units": self.units}
-                for (first, end), entry in zip(borders, self.types, strict=True)
+                {"first": first, "last": end - 1, "type": entry.name, "units": units}
+                for (first, end), (entry, units) in zip(borders, self.stages, strict=True)
             ]
         }
 
@@ -53,8 +54,8 @@ class Line:
 def lines_of(job: Job, types: Sequence[ResourceType], cores: int, layers: int) -> list[Line]:
     """Such that each of the types is in every place of two stages and of three once, of those that
     leave room on that many cores: stages that follow each other are of different types, perhaps on
-    different hosts. With two units each if they fit, as alone on its core a unit would be
-    quicker."""
+    different hosts. With two units for as many of the stages as there is room for: the fewer are at
+    work, the quicker each of them is."""
     roomy = [
         entry
         for entry in types
@@ -63,20 +64,28 @@ def lines_of(job: Job, types: Sequence[ResourceType], cores: int, layers: int) -
     neighbours = list(zip(roomy, [*roomy[1:], *roomy[:1]], strict=True)) if len(roomy) > 1 else []
     wanted = [*neighbours, *((after, entry, after) for entry, after in neighbours)]
     m = for_trials(job).workload.micro_batches
-    counts = [units for units in range(1, _MOST_UNITS + 1) if m % units == 0]
-    lines = ([Line(each, units) for units in counts] for each in wanted if len(each) <= layers)
-    fitting = ([line for line in each if has_room(job, line.stages, cores)] for each in lines)
-    return [each[-1] for each in fitting if each]
+    most = max(units for units in range(1, _MOST_UNITS + 1) if m % units == 0)
+    lines = (_filled(job, each, most, cores) for each in wanted if len(each) <= layers)
+    return [line for line in lines if line is not None]
 
 
-def even_cuts(seconds: Sequence[Sequence[float]]) -> tuple[int, ...]:
-    """Such that no stage has much longer to work than others, by the seconds of each layer on the
-    type of each stage."""
+def _filled(job: Job, types: tuple[ResourceType, ...], most: int, cores: int) -> Line | None:
+    """With so many units in the first stages, as far as there is room."""
+    more = range(len(types) + 1)
+    tried = (Line(types, (most,) * n + (1,) * (len(types) - n)) for n in more)
+    fitting = [line for line in tried if has_room(job, line.stages, cores)]
+    return fitting[-1] if fitting else None
+
+
+def even_cuts(seconds: Sequence[Sequence[float]], units: Sequence[int]) -> tuple[int, ...]:
+    """Such that no unit has much longer to work than others, by the seconds of each layer on the
+    type of each stage, and so many units of it."""
     layers = len(seconds[0])
-    return min(
-        combinations(range(1, layers), len(seconds) - 1),
-        key=lambda cuts: max(stage_seconds(seconds, cuts)),
-    )
+
+    def longest(cuts: tuple[int, ...]) -> float:
+        return max(s / k for s, k in zip(stage_seconds(seconds, cuts), units, strict=True))
+
+    return min(combinations(range(1, layers), len(seconds) - 1), key=longest)
 
 
 def stage_seconds(seconds: Sequence[Sequence[float]], cuts: Sequence[int]) -> list[float]:
@@ -101,21 +110,23 @@ class Timed:
         return [took / pace[entry.name] - said for entry, said, took in each]
 
 
-Compute = Callable[[ResourceType, int], Sequence[float]]
+Compute = Callable[[Line], Sequence[Sequence[float]]]
 
 
 def time_line(
     job: Job, line: Line, compute: Compute, seconds: float, make_engine: MakeEngine | None
 ) -> Timed:
-    """In a run of about so many ``seconds``; ``compute`` gives what each layer takes for a
-    micro-batch on so many units. Without emulated links: a unit that waits for its link most of the
-    time has cold caches, and does not set the pace."""
-    own = [compute(entry, line.units) for entry in line.types]
-    cuts = even_cuts(own)
+    """In a run of about so many ``seconds``; ``compute`` gives what each layer would take for a
+    micro-batch in each of its stages. With a staleness: a stage that sets the pace is at work while
+    others are, and shares caches and memory with those on its host. Without emulated links: a unit
+    that waits for its link most of the time has cold caches, and does not set the pace."""
+    own = compute(line)
+    cuts = even_cuts(own, line.units)
     said = stage_seconds(own, cuts)
     batches = Batches(job.workload.micro_batch_size, job.workload.micro_batches)
-    short = for_trials(_unlinked(job))
-    batch_s = 1.3 * max(said) * short.workload.micro_batches / line.units
+    short = _overlapping(for_trials(_unlinked(job)))
+    longest_s = max(s / units for s, units in zip(said, line.units, strict=True))
+    batch_s = 1.3 * longest_s * short.workload.micro_batches
     count = batches_in(seconds, batch_s)
     trial = run_trial(short, line.plan(len(own[0]), cuts), count, make_engine)
     return Timed(line, said, [batches.micro_batch_s(seen) for seen in trial.stages])
@@ -151,6 +162,11 @@ def in_turns(
 
 def _mean(paces: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: mean(pace[name] for pace in paces) for name in paces[0]}
+
+
+def _overlapping(job: Job) -> Job:
+    workload = job.workload.model_copy(update={"staleness": _STALENESS})
+    return job.model_copy(update={"workload": workload})
 
 
 def _unlinked(job: Job) -> Job:

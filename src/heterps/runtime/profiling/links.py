@@ -1,12 +1,17 @@
-"""What lies between hosts: measured between a unit of a type and the parameter servers."""
+"""On which hosts units are, and what lies between them: measured between a unit of a type and the
+parameter servers."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from heterps.errors import NoRoomError
 from heterps.job.resources import ResourceType
 from heterps.job.spec import Job
 from heterps.ps.processes import registration_name
@@ -30,17 +35,41 @@ class Link:
     mbps: float
 
 
-def measure_link(job: Job, entry: ResourceType, make_engine: MakeEngine) -> Link | None:
-    """Where a unit of a type and the servers are as the engine places them; None on one host."""
+@dataclass(frozen=True)
+class Neighbours:
+    """On how many units of a type there is room by host, where the parameter servers are, and the
+    ``link`` to them, if they are not on the host of the first unit."""
+
+    hosts: Mapping[str, int]
+    servers_on: tuple[str, ...]
+    link: Link | None
+
+    def as_document(self) -> dict[str, Any]:
+        link = {} if self.link is None else {"link_ms": self.link.ms, "link_mbps": self.link.mbps}
+        return {"hosts": dict(self.hosts), "servers_on": list(self.servers_on), **link}
+
+
+def find_neighbours(job: Job, entry: ResourceType, make_engine: MakeEngine) -> Neighbours:
+    """Where the engine places units of a type and the servers."""
+    servers = [server_name(shard) for shard in range(job.servers.count)]
+    needed = dict.fromkeys(servers, job.servers.type or "") | {_PROBE: entry.name}
     with tempfile.TemporaryDirectory(prefix="heterps-link-") as path:
         folder = Path(path)
+        with make_engine(folder) as engine:
+            there = min(entry.limit, engine.limits(needed).get(entry.name, 1))
+        more = there - Counter(needed.values())[entry.name]
+        others = {f"{_PROBE}-{number}": entry.name for number in range(1, more + 1)}
         with make_engine(folder) as engine, SocketFolder(folder) as sockets:
-            names = [server_name(shard) for shard in range(job.servers.count)]
-            units = dict.fromkeys(names, job.servers.type or "") | {_PROBE: entry.name}
-            sites = Sites.found(engine, sockets, units)
-            if all(sites.near(_PROBE, name) for name in names):
-                return None
-            return _probed(job, entry, engine, sites, create_key(folder))
+            try:
+                sites = Sites.found(engine, sockets, needed | others)
+            except NoRoomError:  # somebody else was quicker
+                others = {}
+                sites = Sites.found(engine, sockets, needed)
+            hosts = Counter(sites.of[name].host for name in (_PROBE, *others))
+            on = tuple(dict.fromkeys(sites.of[name].host for name in servers))
+            if all(sites.near(_PROBE, name) for name in servers):
+                return Neighbours(hosts, on, None)
+            return Neighbours(hosts, on, _probed(job, entry, engine, sites, create_key(folder)))
 
 
 def _probed(job: Job, entry: ResourceType, engine: Engine, sites: Sites, key: bytes) -> Link:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,12 @@ def observe(folder: Path) -> list[StageSeconds]:
     if not found or None in found:
         raise InputError(str(folder), "is too short: let it run for some seconds")
     return [stage for stage in found if stage is not None]
+
+
+def mean_of(seen: Sequence[StageSeconds]) -> StageSeconds:
+    """Figure by figure."""
+    each = [asdict(one) for one in seen]
+    return StageSeconds(**{name: statistics.mean(one[name] for one in each) for name in each[0]})
 
 
 def _stage(told: Sequence[Mapping[str, Any]]) -> StageSeconds | None:

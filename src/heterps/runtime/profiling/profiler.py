@@ -6,7 +6,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from heterps.errors import InputError
 from heterps.job.resources import Cluster, ResourceType
 from heterps.job.spec import Job
 from heterps.planning.cost_model import amdahl
+from heterps.planning.ports import others_beside
 from heterps.planning.profile import Profile
 from heterps.planning.roofline import SOURCE as ROOFLINE
 from heterps.planning.roofline import roofline_profile
@@ -38,8 +39,8 @@ from heterps.runtime.profiling.lines import (
     lines_of,
     time_line,
 )
-from heterps.runtime.profiling.links import Link, measure_link
-from heterps.runtime.profiling.observed import StageSeconds
+from heterps.runtime.profiling.links import Neighbours, find_neighbours
+from heterps.runtime.profiling.observed import StageSeconds, mean_of
 from heterps.runtime.profiling.trial import (
     bare,
     batches_in,
@@ -51,6 +52,7 @@ from heterps.runtime.profiling.trial import (
 
 MEASURED = "measured"
 _MOST_UNITS = 4
+_TURNS = 2  # runs on one unit and on more, in turns, as a host changes its pace
 
 Report = Callable[[float, str], None]  # the share that is done, and what comes next
 
@@ -61,6 +63,14 @@ class TypeFigures:
 
     layers: list[dict[str, Any]]
     about: dict[str, Any]
+
+    def seconds(self, units: int, others: float) -> list[float]:
+        """Of each layer for a micro-batch on so many units, with others on their host."""
+        crowd = others * self.about.get("crowding", 0.0)
+        return [
+            units * amdahl(on["compute_s"], on["alpha"], units) + crowd * on["compute_s"]
+            for on in self.layers
+        ]
 
 
 def measure_profile(
@@ -94,7 +104,7 @@ def measure_profile(
         if new:
             run.in_lines(list(types.values()), new, figures_of)
     report(1.0, "")
-    return run.profile(figures_of)
+    return run.profile(figures_of, known)
 
 
 def at_hand(entry: ResourceType) -> bool:
@@ -131,7 +141,7 @@ class _Profiling:
         self._batches = Batches(work.micro_batch_size, work.micro_batches)
         self._moved: tuple[Batch, Moved] | None = None
         self._layer_times: dict[tuple[str, int], LayerTimes] = {}
-        self._paces: dict[str, float] = {}  # of types that were measured just now
+        self._seen_s: dict[str, float] = {}  # of types that were measured just now, on most units
 
     @cached_property
     def _cores(self) -> int:
@@ -153,29 +163,34 @@ class _Profiling:
             return self._roofline(entry)
         report(0.0, "rows, cuts and reading")
         batch, moved = self._what_moves()
-        link = self._link(entry)
+        neighbours = self._neighbours(entry)
+        link = neighbours.link if neighbours else None
         report(0.1, "layers")
         times = self._times(entry, batch)
         counts = unit_counts(self._job, entry, self._cores)
-        trials: dict[int, StageSeconds] = {}
-        for at, units in enumerate(counts):
-            report(0.2 + 0.8 * at / len(counts), f"a run on {units}")
-            trials[units] = self._trial(entry, units, times)
+        turns = counts * _TURNS if len(counts) > 1 else counts
+        seen: dict[int, list[StageSeconds]] = {units: [] for units in counts}
+        for at, units in enumerate(turns):
+            report(0.2 + 0.8 * at / len(turns), f"a run on {units}")
+            seen[units].append(self._trial(entry, units, times, len(counts) / len(turns)))
+        trials = {units: mean_of(each) for units, each in seen.items()}
         found = totals(trials, self._batches, partial(self._exchange_s, entry))
         layers, one = self._setup.trace.layers, trials[1]
         mbps = None if link is None else link.mbps
         own = figures(entry, layers, one, times, found, moved, self._batches, mbps)
-        self._paces[entry.name] = self._pace_of(one, [on["compute_s"] for on in own])
+        self._seen_s[entry.name] = self._batches.micro_batch_s(trials[counts[-1]])
         about = {
             "source": MEASURED,
             "key": measured_key(self._job, entry),
             "units": counts,
-            "spread": max(times.spread, *(seen.spread for seen in trials.values())),
+            "spread": max(times.spread, *(each.spread for each in trials.values())),
         }
         if found.fit.residual is not None:
             about["residual"] = found.fit.residual
-        if link is not None:
-            about |= {"link_ms": link.ms, "link_mbps": link.mbps}
+        if found.crowding:
+            about["crowding"] = found.crowding
+        if neighbours is not None:
+            about |= neighbours.as_document()
         return TypeFigures(own, about)
 
     def in_lines(
@@ -189,6 +204,7 @@ class _Profiling:
         here = [entry for entry in types if found[entry.name].about["source"] == MEASURED]
         if not any(entry in here for entry in new):
             return
+        hosts = {name: own.about.get("hosts", {}) for name, own in found.items()}
         lines = lines_of(self._job, here, self._cores, len(self._setup.chain.layers))
         lines = [line for line in lines if any(entry in new for entry in line.types)]
         alone = {entry.name: entry for line in lines for entry in line.types}
@@ -201,20 +217,29 @@ class _Profiling:
         def pace() -> dict[str, float]:
             now = {}
             for name, entry in alone.items():
-                report(f"{name}: a run on 1, as the pace of hosts changes")
-                now[name] = self._pace(entry, compute(entry))
+                units = found[name].about["units"][-1]
+                report(f"{name}: a run on {units}, as the pace of hosts changes")
+                (layers_s,) = compute(Line((entry,), (units,)))
+                said_s = sum(layers_s)
+                seen = self._alone(entry, units, 1.3 * said_s)
+                before_s = self._seen_s.get(name, said_s)
+                now[name] = self._batches.micro_batch_s(seen) / before_s
             return now
 
-        def compute(entry: ResourceType, units: int = 1) -> list[float]:
-            figures = found[entry.name].layers
-            return [units * amdahl(on["compute_s"], on["alpha"], units) for on in figures]
+        def compute(line: Line) -> list[list[float]]:
+            stages = [(entry.name, units) for entry, units in line.stages]
+            others = others_beside(hosts, stages)
+            return [
+                found[name].seconds(units, beside)
+                for (name, units), beside in zip(stages, others, strict=True)
+            ]
 
         def time(line: Line) -> Timed:
             report(f"a run with a stage each of {line.names}")
             return time_line(self._job, line, compute, self._seconds, self._make_engine)
 
-        before = self._paces if alone.keys() <= self._paces.keys() else pace()
-        beside, usual = in_turns(lines, {name: before[name] for name in alone}, time, pace)
+        before = dict.fromkeys(alone, 1.0) if alone.keys() <= self._seen_s.keys() else pace()
+        beside, usual = in_turns(lines, before, time, pace)
         for name, places in beside.items():
             found[name].about.update(places)
         for entry in new:
@@ -227,7 +252,7 @@ class _Profiling:
             if place in own.about:
                 own.about[place] *= pace
 
-    def profile(self, found: Mapping[str, TypeFigures]) -> Profile:
+    def profile(self, found: Mapping[str, TypeFigures], known: Profile | None) -> Profile:
         layers = [
             {
                 "name": layer.name,
@@ -235,6 +260,7 @@ class _Profiling:
                 "input_bytes": layer.input_bytes,
                 "weight_bytes": layer.weight_bytes,
                 "on": {name: each.layers[at] for name, each in found.items()},
+                **self._traffic(at, known),
             }
             for at, layer in enumerate(self._setup.trace.layers)
         ]
@@ -248,6 +274,16 @@ class _Profiling:
             "layers": layers,
         }
         return Profile.parse(document, "profile")
+
+    def _traffic(self, at: int, known: Profile | None) -> dict[str, Any]:
+        """Of a layer; as it was known where no type was measured."""
+        if self._moved is None:
+            before = known.layers[at].as_document() if known is not None else {}
+            return {name: before[name] for name in ("cut", "rows") if name in before}
+        moved = self._moved[1]
+        found = {"cut": asdict(moved.cuts[at].traffic)} if at else {}
+        rows = moved.rows.get(self._setup.trace.layers[at].name)
+        return found | ({} if rows is None else {"rows": asdict(rows.traffic)})
 
     def _what_moves(self) -> tuple[Batch, Moved]:
         if self._moved is None:
@@ -263,29 +299,29 @@ class _Profiling:
             self._layer_times[key] = time_layers(self._setup, entry, batch)
         return self._layer_times[key]
 
-    def _trial(self, entry: ResourceType, units: int, times: LayerTimes) -> StageSeconds:
+    def _trial(
+        self, entry: ResourceType, units: int, times: LayerTimes, share: float
+    ) -> StageSeconds:
         once = (sum(times.forward_s) + sum(times.backward_s)) * (entry.slowdown or 1.0)
-        return self._alone(entry, units, 1.3 * once)
+        return self._alone(entry, units, 1.3 * once, share)
 
-    def _alone(self, entry: ResourceType, units: int, micro_batch_s: float) -> StageSeconds:
-        """Of a run of the whole model in one stage, by about how long a micro-batch takes."""
+    def _alone(
+        self, entry: ResourceType, units: int, micro_batch_s: float, share: float = 1.0
+    ) -> StageSeconds:
+        """Of a run of the whole model in one stage, by about how long a micro-batch takes, for that
+        share of the usual time."""
         job = for_trials(self._job)
         batch_s = micro_batch_s * job.workload.micro_batches / units
         plan = whole_model(len(self._setup.chain.layers), entry.name, units)
-        return run_trial(job, plan, batches_in(self._seconds, batch_s), self._make_engine).stages[0]
+        return run_trial(
+            job, plan, batches_in(share * self._seconds, batch_s), self._make_engine
+        ).stages[0]
 
-    def _pace(self, entry: ResourceType, compute: Sequence[float]) -> float:
-        """What the layers take now, relative to the seconds that are known of each."""
-        return self._pace_of(self._alone(entry, 1, 1.3 * sum(compute)), compute)
-
-    def _pace_of(self, one: StageSeconds, compute: Sequence[float]) -> float:
-        return self._batches.micro_batch_s(one) / sum(compute)
-
-    def _link(self, entry: ResourceType) -> Link | None:
-        """Between hosts; the local engine has only one."""
+    def _neighbours(self, entry: ResourceType) -> Neighbours | None:
+        """The local engine has only one host."""
         if self._make_engine is None or self._job.engine == "local":
             return None
-        return measure_link(self._job, entry, self._make_engine)
+        return find_neighbours(self._job, entry, self._make_engine)
 
     def _exchange_s(self, entry: ResourceType, units: int) -> float | None:
         """Of an emulated link."""

@@ -9,6 +9,7 @@ from typing import Any
 from heterps.errors import InputError
 from heterps.planning.cost_model import StageCost
 from heterps.planning.plan import read_plan
+from heterps.planning.ports import more_than_layers
 from heterps.planning.problem import Problem
 from heterps.planning.profile import Profile
 from heterps.runtime.profiling.observed import StageSeconds, observe
@@ -39,9 +40,9 @@ def refit_profile(run: Path) -> tuple[Profile, list[StageFactors]]:
     plan = read_plan(problem, folder.plan)
     document = problem.profile.as_document()
     factors = []
-    beside_s = problem.profile.beside_layers_s([stage.type for stage in plan.stages])
-    for stage, seen, more in zip(plan.stages, observe(run), beside_s, strict=True):
-        factors.append(_factors(problem, stage, seen, more))
+    more = more_than_layers(problem.profile, [(stage.type, stage.units) for stage in plan.stages])
+    for stage, seen, each in zip(plan.stages, observe(run), more, strict=True):
+        factors.append(_factors(problem, stage, seen, *each))
         for layer in document["layers"][stage.first : stage.last + 1]:
             _scale(layer["on"][stage.type], factors[-1])
         source = document.get("types", {}).get(stage.type)
@@ -52,14 +53,16 @@ def refit_profile(run: Path) -> tuple[Profile, list[StageFactors]]:
 
 
 def _factors(
-    problem: Problem, stage: StageCost, seen: StageSeconds, beside_s: float
+    problem: Problem, stage: StageCost, seen: StageSeconds, beside_s: float, crowd: float
 ) -> StageFactors:
     """By the part that parallelises: what is left of compute is a replica's step once a batch,
     which in a run cannot be told from its waiting for the others."""
     batch = problem.workload.batch_size
     own = problem.profile.layers[stage.first : stage.last + 1]
     on = [layer.on[stage.type] for layer in own]
-    predicted = batch / problem.profile.batch_size * sum(f.compute_s * f.alpha for f in on)
+    predicted = (
+        batch / problem.profile.batch_size * sum(f.compute_s * (f.alpha + crowd) for f in on)
+    )
     predicted += beside_s * problem.workload.micro_batches
     link_s = seen.link_s * batch / stage.units
     return StageFactors(
