@@ -7,7 +7,7 @@ between any two of them, one way: parameter servers and coordinator on the first
 others the units of one emulated type. The model is the click model that train.py trains, in batches
 of 8 × 512, or with ``--small`` that of prediction.py in 12 × 256. ``heterps profile`` measures
 there, and every plan is run there at staleness 2 and 0, in rounds as in prediction.py. A round
-takes about eleven minutes, and all needs the right to make namespaces.
+takes about seven minutes with ``--seconds 8``, and all needs the right to make namespaces.
 """
 
 from __future__ import annotations
