@@ -46,10 +46,11 @@ def test_what_a_step_takes_does_not_parallelise():
 
 
 def test_what_does_not_parallelise_beside_the_step_is_crowding():
-    assert totals({1: ONE}, JOB).crowding == pytest.approx(0.0, abs=1e-12)
+    assert totals({1: ONE}, JOB).crowding == 0
     crowded = replace(ONE, forward_s=1.6e-3, backward_s=3.2e-3)
     found = totals({1: ONE, 4: crowded}, JOB)
-    assert found.crowding == pytest.approx(0.72 / 3 / 2.0)  # of 1.6 s that became 2.32, and 0.4
+    longer_s = 0.72 / 3  # for each of three others: 1.6 s of work became 2.32
+    assert found.crowding == pytest.approx(longer_s / (1.6 + 0.4), abs=1e-6)
 
 
 def test_what_replicas_wait_in_a_commit_synchronises_unless_the_link_is_known():

@@ -55,8 +55,8 @@ class StageTotals:
     def crowding(self) -> float:
         """How much longer a unit takes for each other one at work on its host, relative: what does
         not parallelise beside the optimizer's step."""
-        serial_s = (1 - self.fit.parallel) * self.fit.seconds
-        return max(0.0, serial_s - self.optimizer_s) / self.fit.seconds if serial_s else 0.0
+        step = self.optimizer_s / self.fit.seconds if self.fit.seconds else 0.0
+        return max(0.0, round(1 - self.fit.parallel - step, 6))
 
 
 def totals(
