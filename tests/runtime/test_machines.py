@@ -158,8 +158,8 @@ job = load_job(sys.argv[1])
 with engines_of(job) as make_engine:
     for entry in job.cluster.types:
         found = find_neighbours(job, entry, make_engine)
-        hosts = ",".join(f"{host}*{units}" for host, units in found.hosts.items())
-        print("link", entry.name, found.link.ms, found.link.mbps, hosts, *found.servers_on)
+        print("link", entry.name, found.link.ms, found.link.mbps, *found.servers_on)
+        print("hosts", entry.name, *sorted(found.hosts.items()))
 """
 
 
@@ -167,15 +167,20 @@ def test_what_lies_between_machines_is_measured(machines, tmp_path):
     """The servers take all of the first that there is for units of either type."""
     write_job(machines, make_job(tmp_path), "links", tmp_path)
     process = run_python(machines, "-c", LINKS, str(machines[0].disk / "links.yaml"))
-    said = said_by(process)
-    found = [line.split()[1:] for line in said.splitlines() if line.startswith("link ")]
+    said = said_by(process).splitlines()
+    found = [line.split()[1:] for line in said if line.startswith("link ")]
     assert [name for name, *_ in found] == ["one", "two"]
-    for (_, ms, mbps, *where), at in zip(found, (machines[1], machines[2]), strict=True):
-        assert where == [f"{at.address}*4", machines[0].address]
+    first, second, third = (machine.address for machine in machines.all)
+    for _, ms, mbps, *servers_on in found:
+        assert first in servers_on  # and perhaps on the third, where Ray may put one of them
         assert float(mbps) > 0
         if machines.wires is not None:
             assert float(ms) >= WIRES.delay_ms, "no packet is faster than that"
             assert float(mbps) <= 1.1 * WIRES.mbps
+    assert [line for line in said if line.startswith("hosts ")] == [
+        f"hosts one {(second, 1)} {(third, 1)}",
+        f"hosts two {(third, 1)}",
+    ]
 
 
 def test_an_encrypted_run_over_three_machines_is_the_run_on_one(machines, tmp_path):

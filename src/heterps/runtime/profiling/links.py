@@ -50,26 +50,34 @@ class Neighbours:
 
 
 def find_neighbours(job: Job, entry: ResourceType, make_engine: MakeEngine) -> Neighbours:
-    """Where the engine places units of a type and the servers."""
+    """Where the engine places units of a type, and one of them beside the servers."""
     servers = [server_name(shard) for shard in range(job.servers.count)]
     needed = dict.fromkeys(servers, job.servers.type or "") | {_PROBE: entry.name}
     with tempfile.TemporaryDirectory(prefix="heterps-link-") as path:
         folder = Path(path)
-        with make_engine(folder) as engine:
-            there = min(entry.limit, engine.limits(needed).get(entry.name, 1))
-        more = there - Counter(needed.values())[entry.name]
-        others = {f"{_PROBE}-{number}": entry.name for number in range(1, more + 1)}
+        hosts = _hosts(entry, needed, make_engine, folder)
         with make_engine(folder) as engine, SocketFolder(folder) as sockets:
-            try:
-                sites = Sites.found(engine, sockets, needed | others)
-            except NoRoomError:  # somebody else was quicker
-                others = {}
-                sites = Sites.found(engine, sockets, needed)
-            hosts = Counter(sites.of[name].host for name in (_PROBE, *others))
+            sites = Sites.found(engine, sockets, needed)
             on = tuple(dict.fromkeys(sites.of[name].host for name in servers))
             if all(sites.near(_PROBE, name) for name in servers):
                 return Neighbours(hosts, on, None)
             return Neighbours(hosts, on, _probed(job, entry, engine, sites, create_key(folder)))
+
+
+def _hosts(
+    entry: ResourceType, needed: Mapping[str, str], make_engine: MakeEngine, folder: Path
+) -> Counter[str]:
+    """Of as many units as there may be."""
+    with make_engine(folder) as engine:
+        there = min(entry.limit, engine.limits(needed).get(entry.name, 1))
+    more = there - Counter(needed.values())[entry.name]
+    others = {f"{_PROBE}-{number}": entry.name for number in range(1, more + 1)}
+    with make_engine(folder) as engine:
+        try:
+            sites = engine.place({**needed, **others})
+        except NoRoomError:  # somebody else was quicker
+            sites, others = engine.place(needed), {}
+    return Counter(sites[name].host for name in (_PROBE, *others))
 
 
 def _probed(job: Job, entry: ResourceType, engine: Engine, sites: Sites, key: bytes) -> Link:
