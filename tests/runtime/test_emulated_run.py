@@ -47,6 +47,21 @@ def test_an_oversubscribed_run_says_so(data, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_link_carries_numbers_as_they_travel(data, tmp_path):
+    def link_s(folder, wire):
+        changes = {"cluster__types": [EMULATED | LINK], "wire": wire}
+        run(small_job(data, "ctrdnn", (1, 1), **changes), folder)
+        last = [e for e in read_events(folder / "events.jsonl") if e["kind"] == "progress"][-1]
+        return [stage["link_s"] for stage in last["stages"]]
+
+    wide = link_s(tmp_path / "wide", {})
+    narrow_rows = link_s(tmp_path / "rows", {"rows": "fp16"})
+    narrow = link_s(tmp_path / "both", {"rows": "bf16", "activations": "bf16"})
+    assert narrow[0] < narrow_rows[0] < wide[0]
+    assert narrow[1] < 0.6 * wide[1]
+
+
+@pytest.mark.slow
 def test_staleness_and_validation_end_on_emulated_links(data, tmp_path):
     changes = {"cluster__types": [EMULATED | LINK], "workload__staleness": 2}
     plain = small_job(data, "ctrdnn", (1, 3, 2), **changes)

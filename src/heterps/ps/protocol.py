@@ -31,6 +31,7 @@ ONCE = PATIENT | {
 PRECISIONS = {"fp32": "f4", "fp16": "f2", "bf16": "bf16"}
 # Their gradients: a share of a batch's mean is often below 6e-8, which is 0 in fp16.
 GRADIENT_PRECISIONS = {"fp32": "f4", "fp16": "bf16", "bf16": "bf16"}
+VALUE_BYTES = {"f4": 4, "f2": 2, "bf16": 2}
 NO_SEGMENT = "NoSegment"
 
 

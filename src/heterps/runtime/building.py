@@ -19,7 +19,7 @@ from heterps.job.training import ScheduleSpec, TableEntry
 from heterps.models.chain import Chain
 from heterps.models.load import load_model
 from heterps.ps.client import Client
-from heterps.ps.protocol import DenseSpec, TableSpec
+from heterps.ps.protocol import VALUE_BYTES, DenseSpec, TableSpec
 from heterps.ps.rules import make_rule
 from heterps.runtime.channel import Mesh
 from heterps.runtime.collective import Alone, ChannelGroup, GlooGroup, ReplicaGroup
@@ -152,7 +152,8 @@ def build_replica(
     )
     tables = {name: client.table(name) for name in chain.tables}
     announced = announcements(job, lambda: replica.layout, whole.tables)
-    lookups = Lookups(chain, tables, announced, like, clip=job.clip.row)
+    value_bytes = VALUE_BYTES[client.dtype]
+    lookups = Lookups(chain, tables, announced, like, clip=job.clip.row, value_bytes=value_bytes)
     inputs = Inputs(lookups, wake, layout.staleness)
     counts = lambda: counts_for(task, job.validation.k)  # noqa: E731
     replica = Replica(

@@ -51,6 +51,7 @@ class Lookup:
     done: Callable[[], None]
     like: Tensor  # of the type and on the device that the rows are wanted
     training: bool
+    value_bytes: int = 4  # of a number of a row on the wire
     _ids: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     _pulls: dict[str, Future[NDArray[np.float32]]] = field(default_factory=dict)
     _missing: int = 0
@@ -76,7 +77,7 @@ class Lookup:
     def row_bytes(self) -> int:
         """What went over the wire, once it has; raises what a server answered."""
         ids = sum(distinct.nbytes for distinct, _ in self._ids.values())
-        return ids + sum(pull.result().nbytes for pull in self._pulls.values())
+        return ids + self.value_bytes * sum(pull.result().size for pull in self._pulls.values())
 
     def _asked(self, layer: str, rows: NDArray[np.float32]) -> Asked:
         distinct, inverse = self._ids[layer]
@@ -156,7 +157,8 @@ class Lookups:
     """The tables that a stage uses. A pull for a batch is answered once the batches that it has to
     see have committed: it can be sent long before. ``announced`` tells of the batches of a table,
     ``like`` is a tensor of the type and device that rows are wanted in, ``clip`` is the largest
-    norm of the gradient of a row from one layer in one micro-batch.
+    norm of the gradient of a row from one layer in one micro-batch, ``value_bytes`` what a number
+    of a row or of its gradient takes on the wire.
     """
 
     def __init__(
@@ -167,7 +169,9 @@ class Lookups:
         like: Tensor,
         *,
         clip: float | None = None,
+        value_bytes: int = 4,
     ) -> None:
+        self._value_bytes = value_bytes
         self._chain = chain
         self._tables = tables
         self._announced = announced
@@ -181,7 +185,7 @@ class Lookups:
         self, batch: int | None, arrived: Batch, context: Context, done: Callable[[], None]
     ) -> Lookup:
         """``batch`` is the one whose view of the tables is wanted."""
-        lookup = Lookup(done, self._like, context.training)
+        lookup = Lookup(done, self._like, context.training, self._value_bytes)
 
         def pull(layer: str, ids: Tensor) -> Future[Any]:
             table, asked = self._tables[self._chain.row_layers[layer].table], ids.numpy()
@@ -195,6 +199,10 @@ class Lookups:
 
         lookup.start(self._chain.ids(arrived, context), pull)
         return lookup
+
+    def wire_bytes(self, gradients: RowGradients) -> int:
+        """What giving them takes on the wire."""
+        return gradients.ids.nbytes + self._value_bytes * gradients.values.numel()
 
     def give(self, gradients: RowGradients) -> None:
         """Sends them on their way; raises what went wrong with earlier ones."""

@@ -26,7 +26,7 @@ from heterps.runtime.meter import FORWARD as FORWARD_S
 from heterps.runtime.metrics import Counts
 from heterps.runtime.orders import Orders
 from heterps.runtime.pipeline import Do, ReplicaProgram, Task
-from heterps.runtime.stage import Stage
+from heterps.runtime.stage import Cut, Stage
 
 _WAIT_S = 0.5
 
@@ -70,7 +70,8 @@ class Replica:
         self._like = like
         self._emulation = emulation or Emulation()
         self._far_rows = far_rows
-        self._exact = self._exact_names()
+        own = layout.stages[self._stage]
+        self._exact_before, self._exact = _exact_names(own.before), _exact_names(own.after)
         self._gradients: dict[int, dict[str, Tensor]] = {}
         self._inbox: deque[Arrived] = deque()  # has come, and has yet to be taken in
         self._commits = Commits(stage, self._emulation, self.meter, inputs.wake, exchanged_bytes)
@@ -217,9 +218,11 @@ class Replica:
             message = self._inbox.popleft()
             number, tensors = message.micro_batch, message.tensors
             if message.kind == FORWARD:
-                carry(_size(tensors), partial(self._add, number, tensors, plan, training))
+                size = self.mesh.wire_bytes(tensors, self._exact_before)
+                carry(size, partial(self._add, number, tensors, plan, training))
             else:
-                carry(_size(tensors), partial(self._gradient, program, number, tensors))
+                size = self.mesh.wire_bytes(tensors)
+                carry(size, partial(self._gradient, program, number, tensors))
         for number in self._inputs.ready():
             rows = self._inputs.row_bytes(number) if self._emulation.has_link else 0
             if rows:
@@ -290,7 +293,7 @@ class Replica:
         if self._stage > 0:
             self._send_back(number, back)
         for gradients in rows:
-            size = gradients.ids.nbytes + gradients.values.nbytes
+            size = self._lookups.wire_bytes(gradients)
             self._leave(size, partial(self._lookups.give, gradients))
         span = self.layout.train.span_of(number)
         self.samples += span.stop - span.start
@@ -312,12 +315,14 @@ class Replica:
     def _send_forward(self, number: int, made: dict[str, Tensor]) -> None:
         replica = self._routing.replica(self._stage + 1, number)
         send = partial(self.mesh.send_forward, exact=self._exact)
-        self._leave(_size(made), lambda: send(replica, number, _on_cpu(made)))
+        size = self.mesh.wire_bytes(made, self._exact)
+        self._leave(size, lambda: send(replica, number, _on_cpu(made)))
 
     def _send_back(self, number: int, gradients: dict[str, Tensor]) -> None:
         replica = self._routing.replica(self._stage - 1, number)
         send = self.mesh.send_back
-        self._leave(_size(gradients), lambda: send(replica, number, _on_cpu(gradients)))
+        size = self.mesh.wire_bytes(gradients)
+        self._leave(size, lambda: send(replica, number, _on_cpu(gradients)))
 
     def _leave(self, size_bytes: int, send: Callable[[], None]) -> None:
         """Sends now, or when an emulated link would have carried it."""
@@ -329,15 +334,11 @@ class Replica:
         self._emulation.pay()
         self._emulation.carry(size_bytes, sent, leaves=True)
 
-    def _exact_names(self) -> tuple[str, ...]:
-        """What carries no gradient is no activation: it keeps its precision."""
-        after = self.layout.stages[self._stage].after
-        return tuple(n for n in after.names if n not in after.gradients) if after else ()
+
+def _exact_names(cut: Cut | None) -> tuple[str, ...]:
+    """What carries no gradient is no activation: it keeps its precision."""
+    return tuple(n for n in cut.names if n not in cut.gradients) if cut else ()
 
 
 def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.cpu() for name, tensor in tensors.items()}
-
-
-def _size(tensors: Mapping[str, Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors.values())

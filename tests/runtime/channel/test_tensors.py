@@ -12,6 +12,7 @@ from heterps.runtime.channel.tensors import (
     lay_out,
     read_entries,
     unpack,
+    wire_bytes,
 )
 
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
@@ -41,6 +42,15 @@ def test_tensors_come_as_they_went(specs, apart):
     for name, tensor in tensors.items():
         assert found[name].dtype == tensor.dtype
         assert torch.equal(found[name], tensor)
+
+
+@settings(deadline=None, max_examples=60)
+@given(batches, st.booleans())
+def test_it_is_known_what_tensors_take_on_the_wire(specs, narrow):
+    tensors = {name: made(*spec) for name, spec in specs.items()}
+    how = {"narrow": narrow, "exact": list(tensors)[:1]}
+    entries = lay_out(tensors, **how).entries
+    assert wire_bytes(tensors, **how) == sum(entry.size_bytes for entry in entries)
 
 
 def test_what_is_not_contiguous_or_needs_gradients_comes_too():

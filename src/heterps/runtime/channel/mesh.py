@@ -16,6 +16,7 @@ from heterps.runtime.channel.caller import Caller
 from heterps.runtime.channel.identity import Identity
 from heterps.runtime.channel.listener import Listener
 from heterps.runtime.channel.peer import BACK, BYE, FORWARD, Arrived, Peer, Place
+from heterps.runtime.channel.tensors import wire_bytes
 from heterps.wire.sockets import MAX_IPC_PATH, Context, Socket, bind_problem
 from heterps.wire.wake import Source
 
@@ -123,6 +124,10 @@ class Mesh:
         """Gradients to a replica of the stage before."""
         place = Place(self._identity.place.stage - 1, replica)
         self._send(place, self._listener.peers.get(place), BACK, micro_batch, tensors, exact)
+
+    def wire_bytes(self, tensors: Mapping[str, Tensor], exact: Collection[str] = ()) -> int:
+        """What they take on their way."""
+        return wire_bytes(tensors, narrow=self._narrow, exact=exact)
 
     def also_wake_by(self, sources: Iterable[Source]) -> None:
         self._wakes += sources

@@ -93,7 +93,7 @@ def lay_out(
     end = 0
     for name, tensor in tensors.items():
         dtype = _name_of(name, tensor)
-        wire = "bf16" if narrow and dtype in _NARROWED and name not in exact else dtype
+        wire = _travels_as(dtype, narrow=narrow and name not in exact)
         shape, part = tuple(tensor.shape), parts.get(name, 0)
         entry = Entry(name, dtype, wire, shape, part, 0 if part else end)
         entries.append(entry)
@@ -105,6 +105,21 @@ def lay_out(
         raise WireError(f"{problem}, so take more micro-batches of fewer samples")
     encoded: bytes = msgpack.packb([entry.fields() for entry in entries], use_bin_type=True)
     return Layout(tuple(entries), tuple(alone), end, encoded)
+
+
+def wire_bytes(
+    tensors: Mapping[str, Tensor], *, narrow: bool = False, exact: Collection[str] = ()
+) -> int:
+    """What ``lay_out`` makes of them, without what aligns them."""
+    found = 0
+    for name, tensor in tensors.items():
+        wire = _travels_as(_name_of(name, tensor), narrow=narrow and name not in exact)
+        found += tensor.numel() * DTYPES[wire].itemsize
+    return found
+
+
+def _travels_as(dtype: str, *, narrow: bool) -> str:
+    return "bf16" if narrow and dtype in _NARROWED else dtype
 
 
 def _copy(source: Tensor, target: Tensor) -> None:

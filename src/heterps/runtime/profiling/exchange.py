@@ -25,6 +25,7 @@ from heterps.models.context import Context
 from heterps.models.rows import distinct_of
 from heterps.ps.client import Client
 from heterps.ps.processes import start_servers
+from heterps.ps.protocol import VALUE_BYTES
 from heterps.runtime.building import table_spec
 from heterps.runtime.channel import Mesh
 from heterps.runtime.prepare import Setup
@@ -37,7 +38,8 @@ _BATCHES = 4
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of a micro-batch that go one way over the link of a unit, and the other way."""
+    """Bytes of a micro-batch that go one way over the link of a unit, and the other way, as they
+    travel: numbers may be narrowed."""
 
     there_bytes: float
     back_bytes: float
@@ -99,7 +101,8 @@ def time_rows(
             seconds = {count: _quickly(partial(exchange.once, count)) for count in at_once}
             dim = setup.chain.row_layers[layer].dim
             named = float(np.mean([each.nbytes for each in ids]))
-            values = float(np.mean([4 * dim * len(each) for each in ids]))
+            width = VALUE_BYTES[client.dtype]
+            values = float(np.mean([width * dim * len(each) for each in ids]))
             found[layer] = RowTimes(seconds, Traffic(2 * named + values, values))
     return found
 
@@ -172,19 +175,21 @@ def time_cuts(setup: Setup, batch: Batch) -> list[CutTimes]:
     with _connected(setup) as (before, after):
         for names, gradients in at_cuts[1:]:
             seconds, _ = repeat(partial(_there_and_back, before, after, names, gradients), 0.5)
-            found.append(CutTimes(seconds[0] / 2, seconds[1] / 2, _traffic(names, gradients)))
+            there = before.wire_bytes(names, _exact(names, gradients))
+            traffic = Traffic(there, after.wire_bytes(gradients))
+            found.append(CutTimes(seconds[0] / 2, seconds[1] / 2, traffic))
     return found
 
 
-def _traffic(names: Batch, gradients: Batch) -> Traffic:
-    there, back = (sum(t.nbytes for t in each.values()) for each in (names, gradients))
-    return Traffic(there, back)
+def _exact(names: Batch, gradients: Batch) -> list[str]:
+    """As in a run: what carries no gradient keeps its precision."""
+    return [name for name in names if name not in gradients]
 
 
 def _there_and_back(before: Mesh, after: Mesh, names: Batch, gradients: Batch) -> list[float]:
     """Seconds of both threads together: sending, receiving."""
     marks = [time.thread_time()]
-    before.send_forward(0, 0, names)
+    before.send_forward(0, 0, names, exact=_exact(names, gradients))
     marks.append(time.thread_time())
     while not after.receive(1.0):
         pass
