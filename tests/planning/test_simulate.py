@@ -123,6 +123,13 @@ def test_the_exchange_of_a_commit_comes_before_rows_of_the_next_batch():
     assert period([rows], m=2) == pytest.approx(12)
 
 
+def test_summing_takes_the_time_of_threads_and_an_exchange_goes_on_beside_them():
+    for beside, of_threads, expected in [(1.0, 0.0, 3), (0.0, 1.0, 4)]:
+        own = stage(2, sync_s=beside, sum_s=of_threads)
+        assert period([own], m=2, staleness=2) == pytest.approx(expected)
+        assert period([own], m=2) == pytest.approx(4)
+
+
 def test_servers_are_shared_by_all_replicas():
     rows = stage(4, rows=True)
     assert period([rows], m=4, staleness=3, batches=80, server_s=5.0) == pytest.approx(40)

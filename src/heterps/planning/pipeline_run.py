@@ -15,6 +15,7 @@ from heterps.planning.conditions import Conditions
 from heterps.planning.ports import Places, Ports
 from heterps.planning.replica_queue import (
     BACKWARD,
+    COMMIT,
     FORWARD,
     NONE,
     SUM,
@@ -55,6 +56,7 @@ class PipelineRun:
             FORWARD: self._forward_done,
             BACKWARD: self._backward_done,
             WEIGHTS: self._weights_done,
+            COMMIT: self._commit_done,
         }
         self._factor = conditions.factors()
         self._server_s, self._server_free = conditions.server_s, 0.0
@@ -209,15 +211,24 @@ class PipelineRun:
             else:
                 self._queues[replica].sum_arrived()
             return True
-        if do in (FORWARD, BACKWARD):
+        if do in (FORWARD, BACKWARD) or stage.sum_s > 0:
             return False
+        self._leave_commit(number, batch)
+        return True
+
+    def _leave_commit(self, number: int, batch: int) -> None:
+        stage = self._times[number]
         left = self._left_commit.pop((number, batch), 0) + 1
         if left < stage.replicas:
             self._left_commit[number, batch] = left
         else:
             self._open[batch] -= 1
             self._end_batches()
-        return True
+
+    def _commit_done(self, replica: int, batch: int) -> None:
+        self._computing[replica] = False
+        self._leave_commit(self._stage[replica], batch)
+        self._work(replica)
 
     def _begin_sum(self, number: int, batch: int) -> None:
         """A replica has given its gradients; the last one lets the sum be made."""
@@ -320,6 +331,8 @@ class PipelineRun:
 def _seconds(stage: ServiceTimes, do: int) -> float:
     if do == FORWARD:
         return stage.forward_s
+    if do == COMMIT:
+        return stage.sum_s
     return stage.weights_s if do == WEIGHTS else stage.backward_s - stage.weights_s
 
 

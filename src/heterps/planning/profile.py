@@ -76,7 +76,8 @@ class TypeSource(Record):
     ``link_mbps`` are what was found between hosts, where units and servers are on several;
     ``hosts`` has room for so many units on each, ``servers_on`` those of the parameter servers.
     ``crowding``: how much longer layers take for each other unit that is at work on the host, which
-    is in ``alpha`` for units of the same stage.
+    is in ``alpha`` for units of the same stage. ``summing`` is the share of ``sync_s`` in which
+    replicas add up with their own threads, rather than wait for a link or for each other.
     ``first_stage_s``, ``middle_stage_s`` and ``last_stage_s``: what a micro-batch takes the first,
     the last and any other of several stages beyond what its layers take."""
 
@@ -90,6 +91,7 @@ class TypeSource(Record):
     hosts: dict[str, Positive] = Field(default_factory=dict)
     servers_on: tuple[Text, ...] = ()
     crowding: Amount = 0.0
+    summing: Share = 0.0
     first_stage_s: Amount | None = None
     middle_stage_s: Amount | None = None
     last_stage_s: Amount | None = None

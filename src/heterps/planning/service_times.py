@@ -31,13 +31,13 @@ class Sizes:
 class ServiceTimes:
     """Seconds. ``fetch_s`` is what a micro-batch needs before it goes forward beside its input (its
     rows, its samples), ``push_s`` the gradients of its rows. Half of a transfer is the activations,
-    the other half their gradients. ``sync_s`` is paid once a batch. ``latency_s`` is paid once a
-    message by each side, ``way_s`` once for both sides: the way between their hosts; neither
-    occupies anybody. ``weights_s`` is the part of backward for the gradients of weights, which is
-    done when there is nothing else to do: those of inputs and rows leave before it. ``rows``: the
-    stage asks the parameter servers. ``sums``: it has weights, whose gradients its replicas sum up.
-    ``sizes`` are those of messages, where the ports of hosts carry them: what a port takes is then
-    in no other time.
+    the other half their gradients. ``sync_s`` is paid once a batch beside compute, and ``sum_s``
+    after it, by the thread. ``latency_s`` is paid once a message by each side, ``way_s`` once for
+    both sides: the way between their hosts; neither occupies anybody. ``weights_s`` is the part of
+    backward for the gradients of weights, which is done when there is nothing else to do: those of
+    inputs and rows leave before it. ``rows``: the stage asks the parameter servers. ``sums``: it
+    has weights, whose gradients its replicas sum up. ``sizes`` are those of messages, where the
+    ports of hosts carry them: what a port takes is then in no other time.
     """
 
     type: str
@@ -49,6 +49,7 @@ class ServiceTimes:
     send_s: float = 0.0
     push_s: float = 0.0
     sync_s: float = 0.0
+    sum_s: float = 0.0
     latency_s: float = 0.0
     way_s: float = 0.0
     weights_s: float = 0.0
@@ -102,6 +103,7 @@ def service_times(
     measured = problem.profile.types.get(stage.type)
     # An emulated link is slower than the port: what it takes is not the port's.
     port_mbps = measured.link_mbps if ports and measured and entry.link_mbps is None else None
+    summing = measured.summing if measured else 0.0
     forward = backward = weighing = fetch = push = sync = 0.0
     for layer in own:
         on = layer.on[stage.type]
@@ -136,7 +138,8 @@ def service_times(
         fetch_s=scale * fetch,
         send_s=scale * crossing(stage.last + 1),
         push_s=scale * push,
-        sync_s=sync,
+        sync_s=(1 - summing) * sync,
+        sum_s=summing * sync,
         weights_s=scale * weighing,
         latency_s=(entry.link_ms or 0.0) / 1e3,
         way_s=(measured.link_ms or 0.0) / 1e3 if measured else 0.0,

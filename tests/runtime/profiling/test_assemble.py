@@ -53,6 +53,13 @@ def test_what_does_not_parallelise_beside_the_step_is_crowding():
     assert found.crowding == pytest.approx(longer_s / (1.6 + 0.4), abs=1e-6)
 
 
+def test_what_more_replicas_do_in_a_commit_is_the_share_of_their_threads():
+    trials = {1: ONE, 2: replace(ONE, sync_s=0.3, step_s=ONE.step_s + 0.1)}
+    found = totals(trials, JOB)
+    assert (found.sync_s, found.summing) == pytest.approx((0.4, 0.25))
+    assert totals({1: ONE}, JOB).summing == 0
+
+
 def test_what_replicas_wait_in_a_commit_synchronises_unless_the_link_is_known():
     trials = {1: ONE, 2: replace(ONE, sync_s=0.3)}
     assert totals(trials, JOB).sync_s == pytest.approx(0.3)

@@ -45,11 +45,13 @@ class Moved:
 @dataclass(frozen=True)
 class StageTotals:
     """Of the whole model as one stage of a type, for a batch: ``fit`` over unit counts of what its
-    thread does, of which ``optimizer_s`` once a replica; ``sync_s`` is a commit's summing."""
+    thread does, of which ``optimizer_s`` once a replica; ``sync_s`` is a commit's summing, which is
+    work of that thread for the share ``summing``."""
 
     fit: Fit
     optimizer_s: float
     sync_s: float
+    summing: float = 0.0
 
     @property
     def crowding(self) -> float:
@@ -77,7 +79,9 @@ def totals(
     # In memory that they share, replicas sum with their own threads: more work than one has alone.
     summing_s = max(0.0, trials[most].step_s - optimizer_s)
     held_up_s = trials[most].sync_s + summing_s if most > 1 else 0.0
-    return StageTotals(found, optimizer_s, held_up_s if taken_s is None else taken_s)
+    if taken_s is not None or not held_up_s:
+        return StageTotals(found, optimizer_s, taken_s or 0.0)
+    return StageTotals(found, optimizer_s, held_up_s, summing_s / held_up_s)
 
 
 def figures(

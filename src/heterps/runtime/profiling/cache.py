@@ -14,7 +14,7 @@ from heterps.job.spec import Job
 from heterps.planning.profile import Profile
 from heterps.runtime.run_folder import installed_versions
 
-_FORMAT = 5  # of what is measured: another one makes all earlier profiles outdated
+_FORMAT = 6  # of what is measured: another one makes all earlier profiles outdated
 _PARTS = ("tables", "optimizer", "servers", "dense_sync", "wire", "clip", "security", "dtype")
 _NOT_OF_THE_UNIT = ("name", "price_per_hour", "limit", "memory_gib", "hardware", "catalog")
 

@@ -189,6 +189,8 @@ class _Profiling:
             about["residual"] = found.fit.residual
         if found.crowding:
             about["crowding"] = found.crowding
+        if found.summing:
+            about["summing"] = found.summing
         if neighbours is not None:
             about |= neighbours.as_document()
         return TypeFigures(own, about)
