@@ -69,3 +69,31 @@ subprocess.run(["true"], preexec_fn=lambda: None, check=True)
 def test_a_process_that_has_read_from_hdfs_can_fork(hdfs):
     """As Ray does when it starts a node."""
     subprocess.run([sys.executable, "-c", _FORKS, f"{hdfs}/new"], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("url", ["hdfs:///clicks", "hdfs://"])
+def test_a_url_without_a_host_says_where_one_is_looked_for(
+    url: str, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("HADOOP_CONF_DIR", "HADOOP_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match=r"names no host, and no core-site\.xml in HADOOP_CONF_DIR"):
+        Storage().file_system(url)
+
+
+def test_an_option_that_the_client_cannot_take_is_named():
+    with pytest.raises(ValueError, match=r"'int' object .*: check the options under storage\.hdfs$"):
+        Storage({"hdfs": {"dfs.replication": 3}}).file_system("hdfs://h:1/f")
+
+
+@pytest.mark.parametrize(
+    "options", [{"endpont_url": "http://h"}, {"client_kwargs": {"endpont_url": "http://h"}}]
+)
+def test_an_option_that_nobody_knows_is_an_error_at_once(s3: str, options: dict[str, object]):
+    with pytest.raises(InputError, match=r"'endpont_url': check the options under storage"):
+        find_files([s3], storage=Storage({"s3": options}))
+
+
+def test_an_endpoint_without_a_scheme_is_an_error_at_once(s3: str):
+    with pytest.raises(InputError, match=r"Invalid endpoint: h:8333: check the options under"):
+        find_files([s3], storage=Storage({"s3": {"endpoint_url": "h:8333"}}))

@@ -11,7 +11,7 @@ import fsspec
 import fsspec.core
 
 from heterps.errors import InputError, MissingExtraError
-from heterps.storage.patience import Patience
+from heterps.storage.patience import Patience, reason
 from heterps.storage.range_cache import RangeCache
 from heterps.storage.urls import (
     BY_HOST,
@@ -48,7 +48,7 @@ class Storage:
     def file_system(self, location: str) -> tuple[Any, str]:
         """The file system of a path or URL, and what it calls it. Raises MissingExtraError,
         InputError for a password in it, and ValueError or ImportError for a protocol that nobody
-        knows and for a path that its client would take for another.
+        knows, for options that its client refuses, and for a path that it would take for another.
         """
         problem = password_problem(location)
         if problem is not None:
@@ -59,12 +59,23 @@ class Storage:
             raise MissingExtraError(f"{protocol}://", needed[1])
         if protocol in BY_HOST:
             check_path(protocol, path_of(location))
-        file_system, path = fsspec.core.url_to_fs(location, **self.options.get(protocol, {}))
+        file_system, path = _opened(location, protocol, self.options.get(protocol, {}))
         if protocol in ("hdfs", "viewfs"):
             _KEPT[id(file_system)] = file_system
         if protocol in BY_HOST and path_of(location) not in ("/", path):
             raise misread(path_of(location))
         return file_system, path
+
+
+def _opened(location: str, protocol: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    try:
+        found: tuple[Any, str] = fsspec.core.url_to_fs(location, **options)
+    except (TypeError, RuntimeError) as error:  # of hdfs-native, where there is no host
+        if protocol in ("hdfs", "viewfs") and "fs.defaultFS" in str(error):
+            problem = "it names no host, and no core-site.xml in HADOOP_CONF_DIR has fs.defaultFS"
+            raise ValueError(problem) from None
+        raise ValueError(f"{reason(error)}: check the options under storage.{protocol}") from None
+    return found
 
 
 def kind_of(file_system: Any, path: str) -> str | None:

@@ -34,6 +34,9 @@ _DEFINITE = (
 # Of clients that need not be installed, by name: who lacks a key will not find one by waiting.
 _HOPELESS = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
 
+# What clients say of options that they look at when they are asked for something first.
+_WRONG_OPTION = re.compile(r"unexpected keyword argument|^Invalid endpoint")
+
 # What the client of `hdfs://` has in the text of an error alone: who may not, and what.
 _KINDS = r"(?:AccessControlException|AuthorizationException|\$InvalidToken)"
 _REFUSED = re.compile(_KINDS + r"\W+([^\n]*)")
@@ -111,8 +114,8 @@ class Patience:
         """What ``action`` gives, which may be tried several times and has to stand that. An attempt
         that is given up goes on beside the next, and after this has returned; with ``alone`` it is
         waited for until patience ends, and there is no next. Raises OSError at once for what will
-        not change, such as a missing file, and InputError with the URL for missing keys and when
-        patience ends.
+        not change, such as a missing file, and InputError with the URL for missing keys, for
+        options that a client refuses, and when patience ends.
         """
         call, began, pause = object(), time.monotonic(), self.first_s
         _calls[call] = began
@@ -121,9 +124,11 @@ class Patience:
                 attempt = Ahead(action)
                 try:
                     return attempt.result(self._wait_s(began) if alone else self.attempt_s)
-                except _DEFINITE:
+                except _DEFINITE as error:
+                    _check_options(error, url)
                     raise
                 except Exception as error:  # noqa: BLE001 - every client has errors of its own
+                    _check_options(error, url)
                     _check_for_hope(error, url)
                     waited = time.monotonic() - began
                     over = waited + pause > self.total_s or _ending.is_set()
@@ -149,6 +154,12 @@ _QUICK_S = 1.0
 def waits_for_servers() -> bool:
     """Whether this process is being patient: for a while, since patience ends."""
     return any(time.monotonic() - began > _QUICK_S for began in list(_calls.values()))
+
+
+def _check_options(error: Exception, url: str) -> None:
+    if isinstance(error, TypeError | ValueError) and _WRONG_OPTION.search(str(error)):
+        fix = "check the options under storage, and AWS_ENDPOINT_URL"
+        raise InputError(url, f"{reason(error)}: {fix}") from None
 
 
 def _check_for_hope(error: Exception, url: str) -> None:
