@@ -4,6 +4,7 @@ import pytest
 
 from heterps.data.batch import Slice, make_batch
 from heterps.data.dataset import Dataset, blank_batch
+from heterps.data.schema import SlotKind
 from heterps.errors import InputError
 from heterps.job.data import DataSpec
 
@@ -97,7 +98,16 @@ def test_validation_data_of_another_kind_than_those_trained_on_are_refused(parqu
     with pytest.raises(
         InputError, match=r"'C1' of .*v\.parquet holds texts .*0\.parquet whole num"
     ):
-        Dataset.open(spec, "validation", like=train)
+        Dataset.open(spec, "validation", like=train.kinds)
+
+
+@pytest.mark.parametrize(("held", "trained"), [(7, "texts"), ("7", "whole numbers")])
+def test_files_of_another_kind_than_what_was_trained_on_are_refused(parquet, held, trained):
+    like, spec = {"C1": SlotKind(trained, "the run")}, kinds_of_c1(parquet, [None], [held])
+    said = rf"1\.parquet holds .*, and the run was trained on {trained}, .*: write it as {trained}$"
+    with pytest.raises(InputError, match=said):
+        Dataset.open(spec, like=like)
+    assert Dataset.open(kinds_of_c1(parquet, [None], [None]), like=like).kinds == like
 
 
 def test_labels_outside_0_and_1_are_refused_where_they_have_to_be_binary(parquet):

@@ -14,7 +14,9 @@ from heterps.errors import InputError
 from heterps.job.data import FollowSpec
 from heterps.models.layers import LogLoss
 from heterps.runtime.evaluation import open_data, planted_ceiling
+from heterps.runtime.saved_model import MANIFEST, saving
 from heterps.runtime.trained import load_run
+from heterps.testing.samples import criteo_line, with_texts
 from heterps.testing.trained import HELD, make_run
 
 
@@ -113,6 +115,34 @@ def test_batches_are_what_the_model_takes(folder, run):
     batches = list(run.batches([str(folder / "data/validation")]))
     assert sum(len(model(batch)) for batch in batches) == HELD
     assert "label" not in batches[0]
+
+
+@pytest.mark.parametrize("act", ["evaluate", "predict", "batches"])
+def test_data_with_other_ids_than_those_trained_on_are_refused(folder, run, tmp_path, act):
+    path = with_texts(folder / "data/validation", "C2", tmp_path / "new.parquet")
+    out = (tmp_path / "p.csv",) if act == "predict" else ()
+    with pytest.raises(InputError) as caught:
+        list(getattr(run, act)([str(path)], *out))
+    assert str(caught.value) == (
+        f"data.sparse[1]: column 'C2' of {path} holds texts (string), and the run was trained on "
+        "whole numbers, which have other ids: write it as whole numbers"
+    )
+
+
+def test_text_files_are_refused_by_a_model_of_whole_numbers(run, tmp_path):
+    (tmp_path / "new.tsv").write_text(criteo_line(0))
+    with pytest.raises(InputError, match=r"'C1' of .*new\.tsv holds texts .* the run was trained"):
+        run.predict([str(tmp_path / "new.tsv")], tmp_path / "p.csv")
+
+
+def test_a_model_that_does_not_say_what_it_was_trained_on_takes_any_data(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    model = tmp_path / "run/model"
+    with saving(model, {"step": 20}) as saved:
+        shutil.copytree(model, saved, dirs_exist_ok=True)
+        (saved / MANIFEST).unlink()
+    path = with_texts(folder / "data/validation", "C2", tmp_path / "new.parquet")
+    assert load_run(tmp_path / "run").evaluate([str(path)]).samples == HELD
 
 
 def test_a_run_that_followed_a_folder_predicts_on_any_files(folder, run, tmp_path):

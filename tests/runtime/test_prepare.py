@@ -8,6 +8,7 @@ from heterps.data.source import find_files
 from heterps.errors import InputError
 from heterps.runtime.prepare import prepare
 from heterps.testing.runs import SMALL, make_data, small_job, stages
+from heterps.testing.samples import with_texts
 
 pytestmark = pytest.mark.slow
 GPU = {"name": "gpu", "device": "cuda", "price_per_hour": 2.0, "limit": 4}
@@ -254,10 +255,7 @@ def test_validation_data_with_texts_for_whole_numbers_are_refused(data, tmp_path
     job = small_job(data, "ctrdnn")
     first, *_ = find_files(job.data.train, base=job.folder)
     slot = job.data.sparse[0].name
-    table = pq.read_table(first.path)
-    column = table.column_names.index(slot)
-    table = table.set_column(column, slot, table[slot].cast(pa.string()))
-    pq.write_table(table, tmp_path / "v.parquet")
+    with_texts(first.path, slot, tmp_path / "v.parquet")
     changed = job.data.model_copy(update={"validation": (str(tmp_path / "v.parquet"),)})
     said = refused(job.model_copy(update={"data": changed}))
     assert f"column '{slot}' of {tmp_path}/v.parquet holds texts (string), that of" in said

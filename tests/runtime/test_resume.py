@@ -27,6 +27,7 @@ from heterps.testing.runs import (
     small_job,
     stages,
 )
+from heterps.testing.samples import with_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 CUT_SHORT = {"workload__epochs": 0.3, "snapshot__every": 3}
@@ -185,6 +186,17 @@ def test_files_that_are_taken_from_a_folder_are_noticed(data, tmp_path):
     next((tmp_path / "data").iterdir()).unlink()
     said = r"data.train: the run began with 800 samples to train on, now there are \d+: give it the"
     with pytest.raises(InputError, match=said), resumed(tmp_path / "run", changes=LONGER):
+        pass
+
+
+def test_other_ids_than_those_trained_on_are_refused(data, ended, tmp_path):
+    job = make_job(data)
+    slot, found = job.data.sparse[0].name, find_files(job.data.train, base=job.folder)
+    texts = [with_texts(file.path, slot, tmp_path / f"{n}.parquet") for n, file in enumerate(found)]
+    path = shutil.copytree(ended, tmp_path / "run")
+    said = rf"'{slot}' of .*0\.parquet holds texts .* and the run was trained on whole numbers"
+    changes = [*LONGER, f"data.train={json.dumps([*map(str, texts)])}"]
+    with pytest.raises(InputError, match=said), resumed(path, changes=changes):
         pass
 
 

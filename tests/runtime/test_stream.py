@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from heterps.data.lane_plan import LanePlan
+from heterps.data.schema import SlotKind
 from heterps.errors import InputError
 from heterps.runtime.snapshot import RunSnapshot
 from heterps.runtime.stream import Stream
@@ -20,8 +21,9 @@ def job(tmp_path):
     return small_job(tmp_path, "ctrdnn", data__train="in", data__follow=follow, workload__epochs=3)
 
 
-def arrive(tmp_path, name, rows):
-    pq.write_table(pa.table({"label": [1.0] * rows}), tmp_path / "in" / name)
+def arrive(tmp_path, name, rows, **values):
+    columns = {column: [value] * rows for column, value in {"label": 1.0, **values}.items()}
+    pq.write_table(pa.table(columns), tmp_path / "in" / name)
     (tmp_path / "in" / f"{name}.done").touch()
 
 
@@ -50,6 +52,21 @@ def test_a_snapshot_is_enough_on_another_machine(tmp_path, job):
     (tmp_path / "elsewhere").mkdir()
     arrive(tmp_path, "b.parquet", 5)
     assert Stream(tmp_path / "elsewhere", job, LIKE, start).at(0) == first
+
+
+def test_an_arrival_with_other_ids_than_those_before_is_refused_and_not_recorded(tmp_path, job):
+    slot = job.data.sparse[0].name
+    stream = Stream(tmp_path, job, LIKE)
+    arrive(tmp_path, "a.parquet", 5, **{slot: 7})
+    first = stream.at(0)
+    assert stream.kinds[slot].kind == "whole numbers"
+    arrive(tmp_path, "b.parquet", 5, **{slot: "7"})
+    said = rf"'{slot}' of .*/b\.parquet holds texts \(string\), that of .*/a\.parquet whole numbers"
+    with pytest.raises(InputError, match=said):
+        stream.at(first.end)
+    again = Stream(tmp_path, job, LIKE, kinds={slot: SlotKind("whole numbers", "the run")})
+    with pytest.raises(InputError, match="and the run was trained on whole numbers"):
+        again.at(first.end)
 
 
 def test_it_ends_by_a_marker_by_time_and_by_epochs(tmp_path, job):

@@ -36,7 +36,8 @@ def test_job_plan_and_task_come_along(run):
     assert found.job.model["zoo"] == "ctrdnn"
     assert found.plan == {"method": "given", "stages": []}
     assert found.task == "binary"
-    assert found.about() == {"step": 20}
+    whole = dict.fromkeys(["C1", "C2", "C3"], "whole numbers")
+    assert found.about() == {"step": 20, "slots": whole}
     assert found.metrics == {}
 
 

@@ -6,6 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from heterps.data.source import find_files
 from heterps.errors import InputError
 from heterps.events import read_events
 from heterps.runtime.coordinator import Coordinator
@@ -24,6 +25,7 @@ from heterps.testing.runs import (
     saved_rows,
     small_job,
 )
+from heterps.testing.samples import with_texts
 
 pytestmark = pytest.mark.slow
 
@@ -237,6 +239,19 @@ def with_rate(lr):
 def test_an_earlier_run_that_does_not_fit_is_refused(data, earlier, changes, said):
     with pytest.raises(InputError, match=f"^warm_start: .*{said}"):
         prepare(small_job(data, "two_emb", warm_start=str(earlier[0]), **changes))
+
+
+def test_an_earlier_run_on_other_ids_is_refused(data, tmp_path, earlier):
+    path = earlier[0]
+    whole = read_manifest(path / "model")["slots"]
+    assert set(whole.values()) == {"whole numbers"}
+    job = few_steps(data, 10, "two_emb", warm_start=str(path))
+    slot, (first, *_) = job.data.sparse[0].name, find_files(job.data.train, base=job.folder)
+    texts = str(with_texts(first.path, slot, tmp_path / "texts.parquet"))
+    job = job.model_copy(update={"data": job.data.model_copy(update={"train": (texts,)})})
+    said = f"'{slot}' of {texts} holds texts .* and {path}, the warm start, was trained on whole"
+    with pytest.raises(InputError, match=said):
+        prepare(job)
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Literal, NamedTuple
@@ -40,7 +40,7 @@ class Dataset:
     """``sizes`` counts the rows that each row group has in this part.
 
     Without ``labels`` neither labels nor weights are read; with ``binary`` labels are 0 or 1. Slots
-    hold the same kind of values in all files, and in those of ``like``.
+    hold the same kind of values in all files, and as ``like`` says; ``kinds`` is what they hold.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Dataset:
         labels: bool = True,
         binary: bool = False,
         field: str | None = None,
-        like: Dataset | None = None,
+        like: Mapping[str, SlotKind] | None = None,
     ) -> None:
         for file in files:
             check_schema(file.schema, spec, file.file.url, labels=labels)
         schemas = ((file.file.url, file.schema) for file in files)
-        self._kinds: dict[str, SlotKind] = check_kinds(schemas, spec, like._kinds if like else {})
+        self.kinds = check_kinds(schemas, spec, like or {})
         self.spec = spec
         self.part = part
         self.labels = labels
@@ -82,7 +82,7 @@ class Dataset:
         binary: bool = False,
         on_read: Callable[[], None] = lambda: None,
         field: str | None = None,
-        like: Dataset | None = None,
+        like: Mapping[str, SlotKind] | None = None,
     ) -> Dataset:
         """Finds the files of a part and reads what says how many rows they hold; relative paths
         start from ``base``. Of a folder that is followed, those that are there now. Text is read to

@@ -27,31 +27,42 @@ def check_schema(schema: pa.Schema, spec: DataSpec, url: str, *, labels: bool) -
 
 
 class SlotKind(NamedTuple):
-    """What a slot holds, and the file that says so."""
+    """What a slot holds, and where: in a file's column of a ``type``, or in what ``where`` was
+    trained on."""
 
     kind: str
-    type: str
-    url: str
+    where: str
+    type: str = ""
+
+    @property
+    def said(self) -> str:
+        if self.type:
+            return f"that of {self.where} {self.kind} ({self.type})"
+        return f"and {self.where} was trained on {self.kind}"
+
+    @property
+    def fix(self) -> str:
+        return "make them the same" if self.type else f"write it as {self.kind}"
 
 
 def check_kinds(
     schemas: Iterable[tuple[str, pa.Schema]], spec: DataSpec, known: Mapping[str, SlotKind]
 ) -> dict[str, SlotKind]:
-    """What each slot holds in files, given by name, and in those that are ``known``. Raises
-    InputError for whole numbers in one and texts in another: these have different ids.
+    """What each slot holds in files, given by name, and by what is ``known``. Raises InputError for
+    whole numbers in one and texts in another: these have different ids.
     """
     found = dict(known)
     fields = spec.column_paths(labels=False)
     for url, schema in schemas:
-        for slot in spec.sparse:
+        for slot in (slot for slot in spec.sparse if slot.name in schema.names):
             held = schema.field(slot.name).type
             kind = kind_of_values(held)
-            before = found.setdefault(slot.name, SlotKind(kind, str(held), url)) if kind else None
+            before = found.setdefault(slot.name, SlotKind(kind, url, str(held))) if kind else None
             if before and kind != before.kind:
                 raise InputError(
                     f"data.{fields[slot.name]}",
-                    f"column '{slot.name}' of {url} holds {kind} ({held}), that of {before.url} "
-                    f"{before.kind} ({before.type}), which have other ids: make them the same",
+                    f"column '{slot.name}' of {url} holds {kind} ({held}), {before.said}, "
+                    f"which have other ids: {before.fix}",
                 )
     return found
 

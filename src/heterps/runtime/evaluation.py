@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,6 +19,7 @@ from heterps.data.lane_plan import LanePlan
 from heterps.data.lanes import Lanes
 from heterps.data.prefetch import Prefetch
 from heterps.data.reader import LaneReader
+from heterps.data.schema import SlotKind
 from heterps.data.source import find_files
 from heterps.data.synthetic import SUMMARY
 from heterps.data.writing import Progress, aside, nothing, parquet_writer
@@ -42,11 +43,13 @@ def evaluate(
     task: str | None,
     data: Sequence[str] = (),
     progress: Progress = nothing,
+    like: Mapping[str, SlotKind] | None = None,
 ) -> Counts:
-    """How well a model does on the validation data of its job, or on other files. Raises InputError
-    for data that cannot be read or a model that cannot be measured.
+    """How well a model does on the validation data of its job, or on other files; slots have to
+    hold what ``like`` says. Raises InputError for data that cannot be read or a model that cannot
+    be measured.
     """
-    samples = open_data(job, data, labels=True, binary=task == "binary")
+    samples = open_data(job, data, labels=True, binary=task == "binary", like=like)
     counts = counts_for(task, job.validation.k)
     for number, batch in enumerate(in_order(samples, progress)):
         counts.observe(predictor.everything(batch, number), batch)
@@ -62,12 +65,14 @@ def predict(
     data: Sequence[str],
     out: Path | str,
     progress: Progress = nothing,
+    like: Mapping[str, SlotKind] | None = None,
 ) -> int:
     """Write a prediction for every row of files, in their order, to a .parquet or .csv file or URL,
-    which appears when it is whole; how many. Labels and weights are not read. Raises InputError.
+    which appears when it is whole; how many. Labels and weights are not read, and slots have to
+    hold what ``like`` says. Raises InputError.
     """
     check_name(out)
-    samples = open_data(job, data, labels=False)
+    samples = open_data(job, data, labels=False, like=like)
     batches = enumerate(in_order(samples, progress))
     tables = (_table(predictor.everything(batch, number)) for number, batch in batches)
     first = next(tables)
@@ -106,17 +111,25 @@ def planted_ceiling(job: Job) -> dict[str, float]:
         return {}
 
 
-def open_data(job: Job, data: Sequence[str], *, labels: bool, binary: bool = False) -> Dataset:
+def open_data(
+    job: Job,
+    data: Sequence[str],
+    *,
+    labels: bool,
+    binary: bool = False,
+    like: Mapping[str, SlotKind] | None = None,
+) -> Dataset:
     """Files with the columns of a job, or its validation data. Raises InputError."""
     if job.data is None:
         raise InputError("data", "is missing: the job does not say what its columns are")
     if data:  # these paths start from the working folder
         given = {"train": tuple(data), "validation": None, "follow": None}
         spec: DataSpec = job.data.model_copy(update=given)
-        return Dataset.open(spec, "train", labels=labels, binary=binary, field="data")
+        return Dataset.open(spec, labels=labels, binary=binary, field="data", like=like)
     if job.data.validation is None:
         raise InputError("data", "the job names no validation data: say what to evaluate on")
-    return Dataset.open(job.data, "validation", job.folder, labels=labels, binary=binary)
+    own, where = job.data, job.folder
+    return Dataset.open(own, "validation", where, labels=labels, binary=binary, like=like)
 
 
 def in_order(data: Dataset, progress: Progress = nothing) -> Iterator[Batch]:

@@ -23,6 +23,7 @@ from heterps.runtime.prepare import Setup
 from heterps.runtime.progress import LEAST_AHEAD, Progress, Status, Validation
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
 from heterps.runtime.scaling import Estimate
+from heterps.runtime.slots import kinds_in, slots_document
 from heterps.runtime.snapshot import RECENT, RunSnapshot
 from heterps.runtime.snapshot_taker import SnapshotTaker
 from heterps.runtime.standing import Standing
@@ -115,7 +116,7 @@ class Generation:
                 self._train()
                 self.snapshots.finish()
                 about = {"step": self.standing.step, "metrics": self.metrics()}
-                coordinator.save(MODEL, about)
+                coordinator.save(MODEL, {**about, **self._slots()})
         finally:
             self.snapshots.abandon()
 
@@ -231,8 +232,13 @@ class Generation:
 
     def _take_snapshot(self) -> None:
         self._taken = step = self.standing.step
-        arrivals = {"arrivals": self._stream.documents(step)} if self._stream else None
-        self.snapshots.take(self.standing, {RECENT: self.progress.recent()}, arrivals)
+        arrivals = {"arrivals": self._stream.documents(step)} if self._stream else {}
+        about_data = {**arrivals, **self._slots()}
+        self.snapshots.take(self.standing, {RECENT: self.progress.recent()}, about_data)
+
+    def _slots(self) -> dict[str, Any]:
+        """For a manifest."""
+        return slots_document(self._stream.kinds if self._stream else self._setup.kinds)
 
     @property
     def _units_are_lost(self) -> bool:
@@ -360,7 +366,7 @@ class Generation:
     def _save_best(self, about: Mapping[str, Any]) -> None:
         self.snapshots.finish()  # servers write one thing at a time
         try:
-            self._coordinator.save(BEST, about)
+            self._coordinator.save(BEST, {**about, **self._slots()})
         except (SnapshotError, OSError) as error:
             self._events.write("best_failed", step=self.standing.step, error=str(error))
             self._notice(f"the best model was not written, training goes on: {error}")
@@ -409,7 +415,8 @@ class Generation:
 def _stream_of(setup: Setup, folder: RunFolder, start: RunSnapshot | None) -> Stream | None:
     if not setup.job.follows:
         return None
-    return Stream(folder.path, setup.job, setup.layout.train, start)
+    kinds = {**(kinds_in(start.about, "the run") if start else {}), **setup.kinds}
+    return Stream(folder.path, setup.job, setup.layout.train, start, kinds=kinds)
 
 
 def _text(estimate: Estimate | None) -> str:

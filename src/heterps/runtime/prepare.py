@@ -19,6 +19,7 @@ from heterps.data.dataset import Dataset, Part, blank_batch
 from heterps.data.lane_plan import LanePlan
 from heterps.data.lanes import Lanes
 from heterps.data.reader import LaneReader
+from heterps.data.schema import SlotKind
 from heterps.errors import InputError
 from heterps.job.resources import ResourceType
 from heterps.job.spec import Job
@@ -51,6 +52,7 @@ class Setup:
     plan: Plan | None
     problem: Problem | None
     metric: str
+    kinds: Mapping[str, SlotKind]  # what its slots hold
 
     @property
     def task(self) -> str | None:
@@ -93,10 +95,12 @@ def prepare(
     *,
     lanes: int | None = None,
     arrived: int | None = None,
+    trained: Mapping[str, SlotKind] | None = None,
 ) -> Setup:
     """``plan`` is a document that counts before the job's own; without both one is made. ``lanes``
-    is the number that a run which goes on has begun with. ``arrived`` are the samples that it was
-    last given in a folder that it follows: the files of those may be gone, so none is opened."""
+    is the number that a run which goes on has begun with, ``trained`` what slots held then.
+    ``arrived`` are the samples that it was last given in a folder that it follows: the files of
+    those may be gone, so none is opened."""
     if job.model is None:
         raise InputError("model", "is missing: name one of the zoo, or a file with a function")
     if job.data is None:
@@ -104,14 +108,15 @@ def prepare(
     chain = build_model(job)
     job.tables_of(chain.tables)
     metric = chosen_metric(job.validation.metric, task_of(chain))
-    _check_warm_start(job, chain)
+    warm = _check_warm_start(job, chain)
+    kinds = warm if trained is None else trained
     binary = task_of(chain) == "binary"
     if arrived is not None:
         data, samples = None, arrived
         sample = blank_batch(job.data, _SAMPLES_TO_TRACE)
     else:
-        data = Dataset.open(job.data, "train", job.folder, binary=binary)
-        samples, sample = data.samples, _sample(data, job.seed)
+        data = Dataset.open(job.data, "train", job.folder, binary=binary, like=kinds)
+        samples, sample, kinds = data.samples, _sample(data, job.seed), data.kinds
     job = job.with_samples(samples)
     train = _lane_plan(job, samples, lanes)
     sample = {name: _as(chain, tensor) for name, tensor in sample.items()}
@@ -120,12 +125,12 @@ def prepare(
     layout = Layout(
         _with_cuts(stages, traced),
         train,
-        _validation(job, data, lanes, binary=binary),
+        _validation(job, data, lanes, kinds, binary=binary),
         _batches(job, train),
         job.workload.staleness,
         _layers_by_table(chain),
     )
-    return Setup(job, chain, traced, layout, found, problem, metric)
+    return Setup(job, chain, traced, layout, found, problem, metric, kinds)
 
 
 def replanned(setup: Setup, job: Job, plan: Mapping[str, Any]) -> Setup:
@@ -168,7 +173,12 @@ def _batches(job: Job, plan: LanePlan) -> int:
 
 
 def _validation(
-    job: Job, data: Dataset | None, lanes: int | None, *, binary: bool
+    job: Job,
+    data: Dataset | None,
+    lanes: int | None,
+    kinds: Mapping[str, SlotKind],
+    *,
+    binary: bool,
 ) -> LanePlan | None:
     assert job.data is not None
     if job.data.validation is None:
@@ -179,7 +189,7 @@ def _validation(
     part: Part = "validation"
     if job.data.fraction is not None and data is not None:
         return _lane_plan(job, data.other(part).samples, lanes)
-    held = Dataset.open(job.data, part, job.folder, binary=binary, like=data)
+    held = Dataset.open(job.data, part, job.folder, binary=binary, like=kinds)
     return _lane_plan(job, held.samples, lanes)
 
 
@@ -284,11 +294,13 @@ def _check_units(job: Job, stages: Sequence[StageLayout]) -> None:
             )
 
 
-def _check_warm_start(job: Job, chain: Chain) -> None:
+def _check_warm_start(job: Job, chain: Chain) -> Mapping[str, SlotKind]:
+    """What slots held where it was trained."""
     found = read_warm_start(job, chain.state_dict(), chain.tables)
     if found is not None and found.tables is not None:
         specs = {name: table_spec(job, name, dim) for name, dim in chain.tables.items()}
         check_tables(found.tables, specs)
+    return found.kinds if found is not None else {}
 
 
 def check_device(entry: ResourceType) -> None:

@@ -15,6 +15,7 @@ from heterps.job.load import load_job, read_document
 from heterps.job.spec import Job
 from heterps.runtime.prepare import Setup, prepare
 from heterps.runtime.run_folder import JOB, METRICS, PLAN, RunFolder
+from heterps.runtime.slots import kinds_in
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
 
 _INSTEAD = "or begin a new run with warm_start"
@@ -55,7 +56,8 @@ def resumed(
         lanes = int(start.about["lanes"]) if start else None
         arrivals = start.about.get("arrivals") if start and job.follows else None
         arrived = int(arrivals[-1]["samples"]) if arrivals else None
-        setup = prepare(job, plan, lanes=lanes, arrived=arrived)
+        trained = kinds_in(start.about, "the run") if start else None
+        setup = prepare(job, plan, lanes=lanes, arrived=arrived, trained=trained)
         if ended is not None and not _asks_for_more(setup, before, ended):
             raise _over(path, before, ended, start)
         if start is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from heterps.data.dataset import all_grouped
 from heterps.data.follow import END, Arrival, Arrivals, names_followed, next_arrival, only
 from heterps.data.lane_plan import LanePlan
+from heterps.data.schema import SlotKind, check_kinds
 from heterps.data.source import find_files, storage_of
 from heterps.job.spec import Job
 from heterps.runtime.snapshot import RunSnapshot
@@ -44,8 +45,10 @@ class Stream:
         like: LanePlan,
         start: RunSnapshot | None = None,
         clock: Callable[[], float] = time.monotonic,
+        kinds: Mapping[str, SlotKind] | None = None,
     ) -> None:
-        """Raises InputError where the run folder and the snapshot do not agree."""
+        """``kinds`` is what slots have held so far. Raises InputError where the run folder and the
+        snapshot do not agree."""
         assert job.data is not None
         assert job.data.follow is not None
         self._data, self._base = job.data, job.folder
@@ -58,6 +61,7 @@ class Stream:
         if start is not None:
             self._arrivals.take_over(start.about.get("arrivals", ()))
         self._stretches: list[Stretch] = []
+        self.kinds = kinds or {}
         self.ended = False
 
     def at(self, step: int) -> Stretch | None:
@@ -94,7 +98,10 @@ class Stream:
     def _samples(self, names: tuple[str, ...]) -> int:
         spec = only(self._data, names)
         files = find_files(spec.train, "data.train", self._base, storage_of(spec, self._base))
-        return sum(sum(file.sizes) for file in all_grouped(files))
+        opened = all_grouped(files)
+        schemas = ((file.file.url, file.schema) for file in opened)
+        self.kinds = check_kinds(schemas, spec, self.kinds)
+        return sum(sum(file.sizes) for file in opened)
 
     def _add(self, arrival: Arrival) -> Stretch:
         before = self._stretches[-1].plan if self._stretches else None

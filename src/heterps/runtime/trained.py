@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from heterps.data.batch import Batch
+from heterps.data.schema import SlotKind
 from heterps.data.writing import Progress, nothing
 from heterps.errors import InputError, ModelError, SnapshotError, UnknownNameError
 from heterps.events import read_events
@@ -32,6 +33,7 @@ from heterps.runtime.evaluation import check_name, evaluate, in_order, open_data
 from heterps.runtime.metrics import Counts, task_of
 from heterps.runtime.run_folder import BEST, EVENTS, METRICS, RunFolder
 from heterps.runtime.saved_model import MANIFEST, TABLES, load_dense, read_manifest
+from heterps.runtime.slots import kinds_in
 from heterps.runtime.snapshot import Snapshots
 
 Which = Literal["model", "best"]
@@ -145,7 +147,8 @@ class TrainedRun:
         """How well the model does on the validation data of the job, or on other files; ``value``
         of the result gives a metric by its name. Raises InputError.
         """
-        return evaluate(self.predictor(which), self.job, self.task, data, progress)
+        like = self._trained_on(which)
+        return evaluate(self.predictor(which), self.job, self.task, data, progress, like)
 
     def predict(
         self,
@@ -158,11 +161,17 @@ class TrainedRun:
         The data need neither label nor weight. Raises InputError.
         """
         check_name(out)
-        return predict(self.predictor(which), self.job, data, out, progress)
+        like = self._trained_on(which)
+        return predict(self.predictor(which), self.job, data, out, progress, like)
 
-    def batches(self, data: Sequence[str]) -> Iterator[Batch]:
+    def batches(self, data: Sequence[str], which: Which = "model") -> Iterator[Batch]:
         """The rows of files, in their order, as the model wants them, without labels."""
-        return in_order(open_data(self.job, data, labels=False))
+        return in_order(open_data(self.job, data, labels=False, like=self._trained_on(which)))
+
+    def _trained_on(self, which: Which) -> dict[str, SlotKind]:
+        """What slots held; empty where nothing says so."""
+        there = (self.path / which / MANIFEST).exists()
+        return kinds_in(self.about(which), "the run") if there else {}
 
 
 def load_run(path: Path | str) -> TrainedRun:

@@ -12,19 +12,23 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from heterps.data.schema import SlotKind
 from heterps.errors import InputError, SnapshotError
 from heterps.job.spec import Job
 from heterps.ps.protocol import TableSpec
 from heterps.ps.snapshots import open_snapshot
 from heterps.runtime.run_folder import MODEL
-from heterps.runtime.saved_model import TABLES, load_dense
+from heterps.runtime.saved_model import TABLES, load_dense, read_manifest
+from heterps.runtime.slots import kinds_in
 
 
 class WarmStart(NamedTuple):
-    """Weights by name, and where the snapshot of the tables is, if there is one."""
+    """Weights by name, where the snapshot of the tables is, if there is one, and what slots held
+    where it was trained, if that is known."""
 
     weights: dict[str, Tensor]
     tables: Path | None
+    kinds: Mapping[str, SlotKind]
 
 
 def read_warm_start(
@@ -40,9 +44,10 @@ def read_warm_start(
     if source.is_dir():
         found = _of_run(source / MODEL, tables)
     else:
-        found = WarmStart(_of_file(source), None)
+        found = WarmStart(_of_file(source), None, {})
     _check(own, found.weights, job.warm_start)
-    return WarmStart({name: found.weights[name].to(own[name].dtype) for name in own}, found.tables)
+    weights = {name: found.weights[name].to(own[name].dtype) for name in own}
+    return found._replace(weights=weights)
 
 
 def check_tables(path: Path, tables: Mapping[str, TableSpec]) -> None:
@@ -65,6 +70,7 @@ def _of_run(model: Path, tables: Mapping[str, int]) -> WarmStart:
     try:
         weights = load_dense(model)
         held = open_snapshot(model / TABLES).tables
+        about = read_manifest(model)
     except SnapshotError as error:
         raise InputError("warm_start", str(error)) from None
     for name, dim in tables.items():
@@ -74,7 +80,8 @@ def _of_run(model: Path, tables: Mapping[str, int]) -> WarmStart:
         if saved != dim:
             problem = f"table '{name}' of {model} has rows of {saved}, the model's of {dim}"
             raise InputError("warm_start", problem)
-    return WarmStart(weights, model / TABLES)
+    kinds = kinds_in(about, f"{model.parent}, the warm start,")
+    return WarmStart(weights, model / TABLES, kinds)
 
 
 def _of_file(source: Path) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from heterps.data.dataset import Dataset
 from heterps.data.lane_plan import LanePlan
 from heterps.data.lanes import Lanes
 from heterps.data.reader import LaneReader
+from heterps.data.schema import SlotKind
 from heterps.data.synthetic import SynthSpec, synthesise
 from heterps.job.spec import Job
 from heterps.models.chain import Chain
@@ -24,6 +26,7 @@ from heterps.ps.table import SparseTable
 from heterps.runtime.building import build_model, table_spec
 from heterps.runtime.run_folder import MODEL, RunFolder
 from heterps.runtime.saved_model import TABLES, save_dense
+from heterps.runtime.slots import slots_document
 
 ROWS, HELD = 2000, 500
 _MODELS: dict[str, dict[str, Any]] = {
@@ -47,15 +50,15 @@ def make_run(folder: Path, zoo: str = "ctrdnn", steps: int = 20, **changes: Any)
     }
     job = Job.parse(document).in_folder(folder)
     with RunFolder.create(folder / "run", job, {"method": "given", "stages": []}) as run:
-        chain, tables = _trained(job, steps)
-        with run.saving(MODEL, {"step": steps}) as saved:
+        chain, tables, kinds = _trained(job, steps)
+        with run.saving(MODEL, {"step": steps, **slots_document(kinds)}) as saved:
             save_dense(saved, chain.state_dict())
             _save_tables(saved / TABLES, tables)
     return run
 
 
-def _trained(job: Job, steps: int) -> tuple[Chain, dict[str, SparseTable]]:
-    """By plain steps down the gradient."""
+def _trained(job: Job, steps: int) -> tuple[Chain, dict[str, SparseTable], Mapping[str, SlotKind]]:
+    """By plain steps down the gradient, and what its slots hold."""
     chain = build_model(job)
     tables = {name: _table(job, name, dim) for name, dim in chain.tables.items()}
     assert job.data is not None
@@ -72,7 +75,7 @@ def _trained(job: Job, steps: int) -> tuple[Chain, dict[str, SparseTable]]:
         asked = chain.ask(batch, _Rows(tables, weight.dtype), context)
         chain(batch, rows_of(asked), context)["loss"].backward()
         _step(chain, tables, asked)
-    return chain, tables
+    return chain, tables, data.kinds
 
 
 class _Rows:
