@@ -149,6 +149,15 @@ def test_what_is_lacking_is_told_with_what_there_is():
     )
 
 
+def test_a_label_that_no_node_has_is_told_with_those_that_they_have():
+    bundles = bundles_of(make_job(CPU | {"ray": {"num_cpus": 1, "labels": {"rack": "r1"}}}))
+    nodes = [node("10.0.0.1", {"rack": "r2", "ray.io/node-id": "ab"}, CPU=8), node("10.0.0.2")]
+    assert lacking({"w0": "cpu"}, bundles, nodes) == (
+        "w0 (a unit of 'cpu', of which the plan has 1) needs CPU 1, label rack=r1; "
+        "the cluster has 10.0.0.1: CPU 8, label rack=r2; 10.0.0.2: nothing"
+    )
+
+
 def test_what_is_lacking_of_what_others_have_left_is_told_with_custom_resources():
     bundles = bundles_of(make_job(XPU | {"ray": {"resources": {"XPU": 1}}}))
     nodes = [node("10.0.0.1", CPU=8), node("10.0.0.2", CPU=2, XPU=2).without({"XPU": 2.0})]

@@ -185,6 +185,13 @@ def test_an_address_where_nobody_is_is_named(write_job, monkeypatch):
     )
 
 
+@pytest.mark.usefixtures("person")
+def test_a_host_that_is_not_there_is_told_at_once_where_a_head_is_on_this_one(head, write_job):
+    address = f"nobody.invalid:{head.rpartition(':')[2]}"
+    said = refused(write_job(address=address))
+    assert f"no Ray cluster answers at '{address}' (nobody listens there)" in said
+
+
 @pytest.mark.parametrize("named", ["in the job", "as auto", "by the environment alone"])
 def test_the_address_of_a_client_is_refused(named, write_job, monkeypatch):
     client = "ray://127.0.0.1:10001"

@@ -52,8 +52,10 @@ class Node:
 
     @property
     def text(self) -> str:
-        shown = (f"{n} {self.resources[n]:g}" for n in sorted(self.resources) if _is_named(n))
-        return f"{self.host}: {', '.join(shown) or 'nothing'}"
+        held = [f"{n} {self.resources[n]:g}" for n in sorted(self.resources) if _is_named(n)]
+        given = sorted(label for label in self.labels.items() if not label[0].startswith("ray.io/"))
+        labels = [f"label {key}={value}" for key, value in given]
+        return f"{self.host}: {', '.join([*(held or ['nothing']), *labels])}"
 
 
 def bundle_of(entry: ResourceType) -> Bundle:

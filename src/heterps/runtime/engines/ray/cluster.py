@@ -40,6 +40,7 @@ _OWN_SETTINGS = {
     "REPORTER_UPDATE_INTERVAL_MS": "60000",
 }
 _OBJECT_STORE_BYTES = 100 << 20  # which nothing goes through
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _QUIETLY: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
@@ -226,8 +227,10 @@ def _refuse_silence(ray: Any, address: str) -> None:
     host, _, port = address.rpartition(":")
     if not port.isdecimal():  # such as `auto`, whose address is Ray's to find
         return
-    # Ray takes a loopback address for that of the node.
-    if not (reachable(host, int(port)) or reachable(ray.util.get_node_ip_address(), int(port))):
+    hosts = [host.strip("[]")]
+    if hosts[0] in _LOOPBACK:  # Ray takes that for the address of the node
+        hosts.append(ray.util.get_node_ip_address())
+    if not any(reachable(at, int(port)) for at in hosts):
         raise ConnectionError("nobody listens there")
 
 
