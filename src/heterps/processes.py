@@ -1,16 +1,15 @@
 """Child processes that leave nothing behind, however their parent ends.
 
-``python -m heterps.processes [--parent PID] [--secret N] MODULE ARGUMENT…`` runs a module as a
-script in a process that is told (SIGTERM) when its parent has gone: by the kernel, and by the end
-of its standard input. Whoever does not end then is ended. A secret is the first N bytes of that
-input: neither the command line nor the environment, which others may read, nor a file holds it.
+``python -m heterps.processes --parent PID [--secret N] MODULE ARGUMENT…`` runs a module as a script
+in a process that is told (SIGTERM) when its parent has gone: by the kernel, and by the end of its
+standard input. Whoever does not end then is ended. A secret is the first N bytes of that input:
+neither the command line nor the environment, which others may read, nor a file holds it. The other
+end of all this is `heterps.parent`.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import importlib
 import os
 import runpy
 import select
@@ -19,11 +18,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+from heterps import parent
+
 _LAST_PATIENCE_S = 10.0
 _TAIL_BYTES = 1 << 14
 
@@ -43,10 +43,10 @@ class Child:
     ) -> None:
         """Starts it; ``environment`` is added to this process's own, ``log`` is appended to, and
         ``secret`` is what `handed_secret` gives in it."""
-        command = [sys.executable, "-m", "heterps.processes"]
-        # The kernel's word on a dead parent is about the thread that started us, so only the main.
-        if threading.current_thread() is threading.main_thread():
-            command += ["--parent", str(os.getpid())]
+        command = [sys.executable, "-m", "heterps.processes", "--parent", str(os.getpid())]
+        # The kernel's word on a dead parent is about the thread that started us.
+        if threading.current_thread() is not threading.main_thread():
+            command += ["--from-thread"]
         if secret:
             command += ["--secret", str(len(secret))]
         self.log = log
@@ -83,13 +83,21 @@ class Child:
                 # Before its number is free for others, so that it is its own group that ends.
                 os.killpg(self.pid, signal.SIGKILL)
                 self._code = self._process.wait()
-                assert self._process.stdin is not None
-                self._process.stdin.close()
+                self._close_input()
             return self._code
 
     def terminate(self) -> None:
-        if self.poll() is None:
-            self._process.terminate()
+        """By SIGTERM, and shows first that it comes from here: one from elsewhere is not obeyed at
+        once."""
+        with self._looking:
+            if self.poll() is None:
+                self._close_input()
+                self._process.terminate()
+
+    def _close_input(self) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # a secret that nobody has waited for
+            self._process.stdin.close()
 
     def kill(self) -> None:
         if self.poll() is None:
@@ -186,87 +194,17 @@ def ending(code: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="heterps.processes", description=__doc__)
-    parser.add_argument("--parent", type=int, help="end when this process has ended")
+    parser.add_argument("--parent", type=int, required=True, help="end when this has ended")
+    parser.add_argument("--from-thread", action="store_true", help="which may end before that")
     parser.add_argument("--secret", type=int, default=0, help="bytes of a secret to read first")
     parser.add_argument("module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(argv)
-    keep_secret(_read(options.secret))
-    _end_with_parent(options.parent)
+    parent.read_secret(options.secret)
+    parent.end_with(options.parent, by_kernel=not options.from_thread)
     sys.argv = [options.module, *options.arguments]
     runpy.run_module(options.module, run_name="__main__", alter_sys=True)
 
 
-_secret = b""
-
-
-def handed_secret() -> bytes:
-    """What this process was given when it was started; nothing, if it was started otherwise."""
-    return _secret
-
-
-def keep_secret(secret: bytes) -> None:
-    """For whoever starts processes in another way."""
-    global _secret
-    _secret = secret
-
-
-_at_end: list[Callable[[], object]] = []
-
-
-def at_end(do: Callable[[], object]) -> None:
-    """Has it done before this process ends because it was told to, or because its parent has gone:
-    what it owns beside memory, where nobody is left to clear up after it. It runs in a handler of
-    signals, between any two steps of the main thread: it must wait for no lock."""
-    _at_end.append(do)
-
-
-def _read(count: int) -> bytes:
-    found = b""
-    while len(found) < count:
-        more = os.read(0, count - len(found))
-        if not more:
-            raise SystemExit("the process that started this one has gone")
-        found += more
-    return found
-
-
-def _end_with_parent(parent: int | None) -> None:
-    signal.signal(signal.SIGTERM, _end_group)
-    if parent is not None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            raise SystemExit("the process that started this one has gone")
-    threading.Thread(target=_watch_input, name="parent", daemon=True).start()
-
-
-def _end_group(*_: object) -> None:
-    """For modules that do not handle SIGTERM themselves: what they have started ends with them."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes once more when the parent has gone
-    try:
-        _do_last_things()
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.killpg(0, signal.SIGTERM)
-
-
-def _watch_input() -> None:
-    while os.read(0, 1):
-        pass
-    os.killpg(0, signal.SIGTERM)
-    # Whatever holds it up, nobody is left to wait for it.
-    time.sleep(_LAST_PATIENCE_S)
-    try:
-        _do_last_things()
-    finally:
-        os.killpg(0, signal.SIGKILL)
-
-
-def _do_last_things() -> None:
-    for do in _at_end:
-        do()
-
-
 if __name__ == "__main__":
-    # This file is known under two names now, and the module asks for the one it imports.
-    importlib.import_module("heterps.processes").main()
+    main()

@@ -1,6 +1,7 @@
 """The commands as a person uses them, after the worst."""
 
 import json
+import os
 import signal
 
 import pytest
@@ -51,6 +52,30 @@ def test_killed_then_interrupted_a_run_still_ends_as_it_should(
     assert json.loads(said)["steps"] == 336
     assert outcome(RunFolder.open(live.path)).equals(run(job, tmp_path / "whole")[1])
     check_snapshot_commands(live.path, heterps)
+
+
+def test_a_run_whose_every_process_is_told_to_end_leaves_a_snapshot_of_the_moment(tmp_path):
+    """As systemd does it, and Slurm."""
+    changes = {"workload__epochs": 12, "snapshot__every_s": 0, "servers__count": 2}
+    live = LiveRun(small_job(tmp_path, "two_emb", (2, 1), **changes), tmp_path)
+    try:
+        live.until("progress", 2)
+        told = live.processes()
+        for pid in (*told.values(), live.coordinator.pid):
+            os.kill(pid, signal.SIGTERM)
+        code, said = live.ended()
+        assert (len(told), code) == (5, 143), said
+        step = Snapshots(live.path).last_step
+        assert 0 < step < 336
+        assert f"there is a snapshot of step {step:,}; go on with" in said
+        assert await_no_processes(live.path) == []
+        live.resume("--json")
+        code, said = live.ended()
+        assert code == 0, said
+        assert json.loads(said)["steps"] == 336
+        assert json.loads(said)["failures"] == 0
+    finally:
+        live.close()
 
 
 def check_snapshot_commands(path, heterps):

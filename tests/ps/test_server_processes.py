@@ -76,6 +76,15 @@ def test_servers_come_register_and_leave_nothing_behind(tmp_path):
     assert all(not p.read_text() for p in (tmp_path / "servers").iterdir())
 
 
+def test_a_server_that_others_tell_to_end_serves_until_its_parent_does(tmp_path):
+    create_key(tmp_path)
+    with start_servers(tmp_path, 1) as [found], Client.of_run(tmp_path) as client:
+        os.kill(found.pid, signal.SIGTERM)
+        assert not await_end(found.pid, 0.5)
+        train(client)
+    assert not lives(found.pid)
+
+
 def test_the_key_is_in_no_argument_or_file(tmp_path):
     key = create_key(tmp_path)
     with start_servers(tmp_path, 1) as (found,):

@@ -1,12 +1,13 @@
 """Whose snapshots a folder outside of the run's holds."""
 
 import shutil
+from contextlib import closing, suppress
 
 import pytest
 import torch
 
 from heterps.errors import InputError
-from heterps.runtime.identity import Identity
+from heterps.runtime.identity import Identity, id_at
 from heterps.runtime.run_folder import RunFolder
 from heterps.runtime.snapshot import Snapshots
 from heterps.testing.runs import small_job
@@ -31,11 +32,12 @@ def make(tmp_path, to, folder="here"):
 
 def taken_up(path):
     """The snapshots of a run that goes on."""
-    with RunFolder.open(path) as folder:
+    folder = RunFolder.open(path)
+    with closing(folder):
         folder.lock()
         folder.identify()
         found = Snapshots.of(path, folder.job)
-        found.claim(again=True)
+        folder.claim(found, again=True)
         return found
 
 
@@ -49,6 +51,59 @@ def test_two_runs_of_one_name_do_not_share_a_folder(to, tmp_path):
     with pytest.raises(InputError, match=r"^snapshot.to: .*/run holds snapshots of another run"):
         make(tmp_path, to, "elsewhere")
     assert taken_up(tmp_path / "here" / "run").newest().step == 1
+
+
+def fails(tmp_path, to, before=lambda snapshots: None):
+    """A start that ends after ``before``; its snapshots."""
+    path, job = tmp_path / "here/run", small_job(tmp_path, "ctrdnn", snapshot__to=to)
+    with suppress(KeyboardInterrupt), RunFolder.create(path, job):
+        before(Snapshots.of(path, job))
+        raise KeyboardInterrupt
+    return Snapshots.of(path, job)
+
+
+@pytest.mark.slow
+def test_a_start_that_fails_before_its_first_snapshot_leaves_the_place_to_others(to, tmp_path):
+    first, path = fails(tmp_path, to), tmp_path / "here/run"
+    assert id_at(first.folder) is None
+    with RunFolder.open(path) as folder:
+        folder.claim(first, again=True)
+        assert id_at(first.folder) == Identity.of(path).id
+    make(tmp_path, to, "there")
+    with pytest.raises(InputError, match="another run"):
+        taken_up(path)
+
+
+@pytest.mark.slow
+def test_a_start_that_fails_after_a_snapshot_keeps_its_place(to, tmp_path):
+    first = fails(tmp_path, to, lambda snapshots: write_chain(snapshots, STATE, 1))
+    assert id_at(first.folder) == Identity.of(tmp_path / "here/run").id
+
+
+@pytest.mark.slow
+def test_a_start_that_fails_leaves_what_another_has_claimed_meanwhile(to, tmp_path):
+    def let_go(snapshots):
+        snapshots.withdraw()
+        make(tmp_path, to, "there")
+
+    first = fails(tmp_path, to, let_go)
+    assert id_at(first.folder) == Identity.of(tmp_path / "there/run").id
+
+
+def test_a_store_that_fails_as_well_does_not_hide_how_a_start_ended(tmp_path):
+    def damage(snapshots):
+        (snapshots.folder / "run.json").unlink()
+        (snapshots.folder / "run.json").mkdir()
+
+    fails(tmp_path, str(tmp_path / "snapshots"), damage)
+
+
+def test_a_start_that_cannot_make_its_folder_leaves_the_place_to_others(tmp_path):
+    job = small_job(tmp_path, "ctrdnn", snapshot__to=str(tmp_path / "snapshots"))
+    missing = job.model_copy(update={"model": {"file": str(tmp_path / "none.py")}})
+    with pytest.raises(InputError, match=r"none\.py cannot be read"):
+        RunFolder.create(tmp_path / "run", missing)
+    RunFolder.create(tmp_path / "again/run", job).close()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from heterps.errors import InputError
 from heterps.events import read_events
 from heterps.runtime.identity import Identity
 from heterps.runtime.prepare import prepare
@@ -76,6 +77,14 @@ def test_what_is_elsewhere_is_not_lost_by_a_crash_before_the_first_snapshot(
     assert Identity.of(path).earlier == ()
     assert [event["step"] for event in events(path, "snapshot")][2:] == [18, 24]
     assert [held.name for held in (tmp_path / "new/run").glob("step-*")]
+
+
+def test_a_change_that_is_refused_claims_no_place(begun, tmp_path):
+    path = shutil.copytree(begun, tmp_path / "run")
+    changes = [f"snapshot.to={tmp_path}/new", "seed=6"]
+    with pytest.raises(InputError, match=r"^seed: "), resumed(path, changes=changes):
+        pass
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_newest_of_both_is_taken(begun, tmp_path):

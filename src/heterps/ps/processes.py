@@ -14,7 +14,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -25,7 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from heterps.errors import HeterPSError, InputError, ServerError
-from heterps.processes import Child, handed_secret, stop_all
+from heterps.parent import handed_secret, when_told
+from heterps.processes import Child, stop_all
 from heterps.wire.keys import read_key
 from heterps.wire.sockets import MAX_IPC_PATH
 
@@ -194,8 +194,7 @@ def _serve(options: argparse.Namespace) -> None:
         encrypt=options.encrypt,
         folder=folder,
     )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: server.stop())
+    when_told(server.stop)
     with _socket_path(folder, options.shard) as path:
         server.bind(f"ipc://{path}")
         if options.listen:

@@ -11,6 +11,7 @@ its snapshots are.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from heterps.errors import InputError
-from heterps.runtime.shelves import Shelf, mark_of
+from heterps.runtime.shelves import Shelf, make_shelf, mark_of
 from heterps.storage.places import Place, Url
 
 IDENTITY, OWNER = "identity.json", "run.json"
@@ -68,14 +69,14 @@ def id_at(place: Place) -> str | None:
     return None if found is None else str(found)
 
 
-def claim(shelf: Shelf, run_id: str, run: Path, *, again: bool) -> None:
-    """Makes a place the run's own. Raises InputError if it is another one's, or nothing can be
-    written. A run that is there ``again`` goes on with what an earlier version has left, which does
-    not say whose it is."""
+def claim(shelf: Shelf, run_id: str, run: Path, *, again: bool) -> bool:
+    """Makes a place the run's own; whether it was not before. Raises InputError if it is another
+    one's, or nothing can be written. A run that is there ``again`` goes on with what an earlier
+    version has left, which does not say whose it is."""
     place, owner, marks = shelf.folder, _owner(shelf.folder), shelf.marks()
     found, is_here = (owner or {}).get("id"), mark_of(run_id) in marks
     if found == run_id or (found is not None and is_here):
-        return
+        return False
     if not is_here:
         if marks - ({None} if again else set()):
             problem = f"{place} holds snapshots of another run"
@@ -86,6 +87,18 @@ def claim(shelf: Shelf, run_id: str, run: Path, *, again: bool) -> None:
     _write_owner(place, text, anew=owner is None)
     if id_at(place) != run_id:  # another one has claimed it at the same time
         raise _taken(place, _owner(place))
+    return True
+
+
+def withdraw(place: Place, run_id: str) -> None:
+    """The place is anyone's again, if it is the run's and no snapshot is there. Tried once, and
+    nothing is said of what goes wrong."""
+    here = place.tried_once() if isinstance(place, Url) else place
+    with contextlib.suppress(InputError, OSError):
+        if make_shelf(here).marks() or id_at(here) != run_id:
+            return
+        owner = here / OWNER
+        owner.remove() if isinstance(owner, Url) else owner.unlink()
 
 
 def _owner(place: Place) -> Mapping[str, Any] | None:

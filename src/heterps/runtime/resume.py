@@ -43,14 +43,12 @@ def resumed(
         ended, before = _result_of(folder), folder.job
         folder.identify()
         snapshots = Snapshots.of(folder.path, folder.job)
-        snapshots.claim(again=True)
+        folder.claim(snapshots, again=True)
         start = snapshots.newest(warn)
         if ended is not None and (start is None or not changes):
             raise _over(path, before, ended, start)
         job = load_job(folder.path / JOB, changes)
         later = Snapshots.of(folder.path, job)
-        if later.folder != snapshots.folder:
-            later.claim()
         if plan is not None:
             job = job.model_copy(update={"plan": dict(plan)})
         lanes = int(start.about["lanes"]) if start else None
@@ -65,7 +63,8 @@ def resumed(
         if start is not None and not job.follows and start.step >= setup.layout.batches:
             problem = f"its snapshot is past the end: step {start.step} of {setup.layout.batches}"
             raise InputError(str(path), problem)
-        if later.folder != snapshots.folder:
+        if later.folder != snapshots.folder:  # no sooner: a change that is refused claims nothing
+            later.claim()
             later.follow(snapshots)
         if plan is not None or changes:
             folder.write_json(PLAN, setup.plan_document())

@@ -53,6 +53,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[bytes] | None = None
+        self._claimed: Snapshots | None = None  # by this very start
 
     @classmethod
     def create(
@@ -70,15 +71,15 @@ class RunFolder:
         run = cls(_new_path(job) if path is None else Path(path))
         run._make()
         identity = Identity.new()
-        Snapshots.of(run.path, job, identity.id).claim()
-        run._lock = _locked(run.path)
+        run.claim(Snapshots.of(run.path, job, identity.id))
         profile = profile or job.profile
         documents = {PLAN: plan, PROFILE: profile, VERSIONS: versions or installed_versions()}
         try:
+            run._lock = _locked(run.path)
             identity.write(run.path)
             run._fill(job, {name: held for name, held in documents.items() if held is not None})
         except BaseException:
-            run.close()
+            run.__exit__()
             raise
         return run
 
@@ -141,6 +142,12 @@ class RunFolder:
             if not (self.path / KEY_FILE).exists():
                 create_key(self.path)
 
+    def claim(self, snapshots: Snapshots, *, again: bool = False) -> None:
+        """Their place is the run's alone. After a ``with`` block that has published none there it
+        is anyone's again, unless it was the run's before. Raises InputError as they do."""
+        if snapshots.claim(again=again):
+            self._claimed = snapshots
+
     def identify(self) -> None:
         """A folder that does not say who it is, as on another machine, learns it from the run's
         snapshots."""
@@ -159,7 +166,12 @@ class RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Whoever goes on with the run may have its place only after this has left it."""
+        try:
+            if self._claimed is not None:
+                self._claimed.withdraw()
+        finally:
+            self.close()
 
     @contextmanager
     def saving(self, name: str, about: Mapping[str, Any] | None = None) -> Iterator[Path]:

@@ -25,7 +25,7 @@ from heterps.errors import InputError, SnapshotError
 from heterps.job.spec import Job
 from heterps.ps.snapshots import Snapshot as TablesSnapshot
 from heterps.ps.snapshots import open_snapshot
-from heterps.runtime.identity import Identity, claim
+from heterps.runtime.identity import Identity, claim, withdraw
 from heterps.runtime.saved_model import TABLES, load_dense, read_manifest
 from heterps.runtime.shelves import SaveTables, make_shelf, mark_of, step_of
 from heterps.storage.places import Place, Url, place
@@ -126,12 +126,19 @@ class Snapshots:
         paths = [path for held in self.everywhere() for path in held.paths()]
         return sorted(paths, key=step_of, reverse=True)
 
-    def claim(self, *, again: bool = False) -> None:
-        """Makes the place the run's own, unless it is in the run folder. Raises InputError if it is
-        another one's, or nothing can be written. ``again`` for where the run was before."""
-        if self.folder != self._run / SNAPSHOTS:
-            assert self._id is not None, "a run has an id before it claims a place"
-            claim(self._shelf, self._id, self._run, again=again)
+    def claim(self, *, again: bool = False) -> bool:
+        """Makes the place the run's own, unless it is in the run folder; whether it was not before.
+        Raises InputError if it is another one's, or nothing can be written. ``again`` for where the
+        run was before."""
+        if self.folder == self._run / SNAPSHOTS:
+            return False
+        assert self._id is not None, "a run has an id before it claims a place"
+        return claim(self._shelf, self._id, self._run, again=again)
+
+    def withdraw(self) -> None:
+        """Gives up a claimed place in which nothing was published."""
+        if self.folder != self._run / SNAPSHOTS and self._id is not None:
+            withdraw(self.folder, self._id)
 
     def follow(self, before: Snapshots) -> None:
         """The run goes on from ``before`` until one is whole here. Written down, as nobody else

@@ -28,7 +28,7 @@ from heterps.data.prefetch import Prefetch
 from heterps.data.reader import LaneReader
 from heterps.errors import HeterPSError, InputError
 from heterps.job.spec import Job
-from heterps.processes import at_end, handed_secret
+from heterps.parent import at_end, handed_secret
 from heterps.ps.client import Client
 from heterps.runtime.building import build_replica, join_replicas, make_group
 from heterps.runtime.channel import Mesh

@@ -94,9 +94,13 @@ class Url:
 
     def remove_if_possible(self) -> None:
         """Tries once, and says nothing of what goes wrong."""
-        once = replace(self.storage, patience=replace(self.storage.patience, total_s=0.0))
         with contextlib.suppress(OSError, InputError):
-            replace(self, storage=once).remove()
+            self.tried_once().remove()
+
+    def tried_once(self) -> Url:
+        """The same without patience."""
+        once = replace(self.storage, patience=replace(self.storage.patience, total_s=0.0))
+        return replace(self, storage=once)
 
     def _ask(self, action: Callable[[Any, str], _T], patience: Patience | None = None) -> _T:
         try:

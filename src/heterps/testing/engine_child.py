@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from heterps.processes import handed_secret
+from heterps.parent import handed_secret
 
 
 def main(verb: str, *arguments: str) -> int:

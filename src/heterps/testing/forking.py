@@ -19,7 +19,8 @@ from typing import Any
 
 import heterps.ps.server  # noqa: F401 - what the processes need, imported where they fork from
 from heterps.errors import ProcessError
-from heterps.processes import is_stopped, keep_secret, wants_to_run
+from heterps.parent import keep_secret
+from heterps.processes import is_stopped, wants_to_run
 from heterps.ps import processes as servers
 from heterps.runtime import worker
 from heterps.runtime.engines.base import GRACE_S, Engine, Handle, ProcessSpec

@@ -41,7 +41,7 @@ class ProcessSpec:
     """A Python module that runs as a process of a run, under a name that is its own there.
 
     ``environment`` is added to what the engine's processes have anyway; no secrets, since others
-    on the machine may read it: a process that asks `heterps.processes.handed_secret` gets
+    on the machine may read it: a process that asks `heterps.parent.handed_secret` gets
     ``secret``. ``threads`` is how many it computes with.
     """
 

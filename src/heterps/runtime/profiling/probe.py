@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from heterps.errors import HeterPSError
-from heterps.processes import handed_secret
+from heterps.parent import handed_secret
 from heterps.ps.client import Client
 from heterps.ps.protocol import DenseSpec
 from heterps.ps.remote_tensor import RemoteTensor
