@@ -123,10 +123,10 @@ class RayCluster:
         try:
             known = [entry for entry in self.ray.nodes() if entry["Alive"]]
             free = self.ray._private.state.available_resources_per_node()
-        except Exception as error:  # noqa: BLE001 - whatever Ray says when its head has gone
+        except Exception as error:  # whatever Ray says when its head has gone
             said = (str(error).splitlines() or [type(error).__name__])[0]
             problem = f"does not say which nodes there are: {said}"
-            raise ProcessError("ray", problem, "lost") from None
+            raise ProcessError("ray", problem, "lost") from error
         with ThreadPoolExecutor(max_workers=32) as pool:
             reached = list(pool.map(_answers, known))
         pairs = list(zip(known, reached, strict=True))
