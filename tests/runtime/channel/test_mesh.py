@@ -153,6 +153,7 @@ def test_memory_is_given_back_without_messages_the_other_way(tmp_path):
             pair.forward(number, {"x": torch.zeros(100_000)})
             pair.other.receive(0)  # in which it says what it is done with
             deadline = time.monotonic() + 20
+            pair.one.receive(0)
             while lent_by(pair.one) > 4 and time.monotonic() < deadline:
                 pair.one.receive(0.01)
             assert lent_by(pair.one) <= 4
