@@ -24,7 +24,7 @@ def clear_up():
 
 parent.at_end(clear_up)
 own.touch()
-time.sleep(600)
+time.sleep(600 if float(sys.argv[2]) else 0)
 """
 _PARENT = """
 import sys, time
@@ -64,6 +64,14 @@ def test_a_process_that_is_told_to_end_clears_up_first_though_it_is_told_again(o
     child.terminate()
     assert child.wait(60.0) == -signal.SIGTERM
     assert not (tmp_path / "own").exists()
+
+
+def test_a_process_that_ends_by_itself_clears_up_too(tmp_path):
+    (tmp_path / "owner.py").write_text(_OWNER.replace("os.kill(os.getpid(), signal.SIGTERM)", ""))
+    own = tmp_path / "own"
+    child = Child("owner", [str(own), "0"], tmp_path / "log", {"PYTHONPATH": str(tmp_path)})
+    assert child.wait(60.0) == 0
+    assert not own.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -8,6 +8,7 @@ so itself. SIGINT and SIGHUP count alike.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import select
@@ -55,10 +56,13 @@ _at_end: list[Callable[[], object]] = []
 
 
 def at_end(do: Callable[[], object]) -> None:
-    """Has it done before this process ends because it was told to, or because its parent has gone:
-    what it owns beside memory, where nobody is left to clear up after it. It runs in a handler of
-    signals, between any two steps of the main thread: it must wait for no lock."""
+    """Has it done before this process ends because it was told to, because its parent has gone, or
+    by itself, as when others miss the parent first: what it owns beside memory, where nobody may be
+    left to clear up after it. It runs in a handler of signals, between any two steps of the main
+    thread: it must wait for no lock."""
+    own = os.getpid()
     _at_end.append(do)
+    atexit.register(lambda: do() if os.getpid() == own else None)  # not in what was forked from it
 
 
 def when_told(end: Callable[[], object]) -> None:
