@@ -81,6 +81,25 @@ def test_convert_prints_what_it_wrote(heterps, tsv: Path, tmp_path: Path):
     assert line == {"files": [f"{tmp_path}/out/day_0.parquet"]}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("data", "synth", "s3://b/d", "--rows", "9"),
+        ("data", "convert", "day.tsv", "hdfs://h:8020/d"),
+        ("init", "webhdfs://h/d"),
+        ("train", "job.yaml", "--out", "file:///d"),
+    ],
+)
+def test_a_url_for_a_folder_that_is_made_on_a_disk_is_wrong_usage(
+    heterps, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    result = heterps(*command)
+    assert result.code == 2
+    assert "looks like a URL: expected a folder on a disk" in " ".join(result.err.split())
+    assert not list(tmp_path.iterdir())
+
+
 def test_convert_without_a_folder_is_wrong_usage(heterps, tsv: Path):
     result = heterps("data", "convert", str(tsv))
     assert result.code == 2

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heterps.cli.options import on_disk
 from heterps.cli.rows_bar import RowsBar
 from heterps.cli.tables import Table, duration, percent, print_heading, print_table
 
@@ -61,7 +62,7 @@ _Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there."
 
 
 def synth(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder.", callback=on_disk)],
     rows: Annotated[int, typer.Option(min=1, help="To train on.")],
     validation_rows: Annotated[
         int | None, typer.Option(min=1, help="To validate on.", show_default="a tenth of --rows")
@@ -118,6 +119,7 @@ def convert(
     if len(sources) < 2:
         raise typer.BadParameter("give the files, then the folder to write to", param_hint="OUT")
     *given, out = sources
+    on_disk(Path(out))
     with RowsBar("converting") as bar:
         written = convert_files(
             given, Path(out), bar.report, row_group_rows=row_group_rows, force=force

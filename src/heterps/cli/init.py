@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from heterps.cli.options import on_disk
 from heterps.cli.rows_bar import RowsBar
 from heterps.cli.tables import print_heading
 
@@ -33,7 +34,9 @@ def init_command(app: typer.Typer) -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A new or empty folder.", callback=on_disk)
+    ],
 ) -> None:
     """Write a job, a model and data to start from."""
     from heterps.cli.starter import write_starter

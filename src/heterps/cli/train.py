@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heterps.cli.options import Changes, JobFile, PlanFile
+from heterps.cli.options import Changes, JobFile, PlanFile, on_disk
 from heterps.cli.plan import print_json
 
 if TYPE_CHECKING:
@@ -43,7 +43,12 @@ def train(
     changes: Changes = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The run folder.", show_default="a new one under runs/"),
+        typer.Option(
+            metavar="DIR",
+            help="The run folder.",
+            show_default="a new one under runs/",
+            callback=on_disk,
+        ),
     ] = None,
     method: Annotated[str, typer.Option(metavar="NAME", help="How to plan.")] = "auto",
     dry_run: Annotated[
