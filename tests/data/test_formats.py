@@ -63,6 +63,14 @@ def test_a_damaged_row_group_is_named(parquet):
     assert str(caught.value).startswith(f"{path}: row group 0 cannot be read (")
 
 
+def test_a_file_that_was_replaced_while_it_is_read_is_said_to_be_perhaps(parquet):
+    drawn = np.random.default_rng(0).integers(0, 1 << 60, 20_000)
+    file = opened(parquet("a.parquet", {"x": drawn[:10_000]}, 9999))
+    parquet("a.parquet", {"y": drawn[5_000:], "x": drawn[5_000:]}, 9999)
+    with pytest.raises(InputError, match=r"is the file damaged, or has it been replaced\?$"):
+        file.read(0, ["x"])
+
+
 def test_an_ending_that_tells_no_format_is_refused(tmp_path: Path):
     (tmp_path / "a.csv").write_text("")
     with pytest.raises(InputError, match=r"a\.csv: its ending tells no format"):

@@ -56,8 +56,9 @@ class ParquetGroups(GroupedFile):
             with self._opened(parts, metadata=self._metadata, read_dictionary=texts) as opened:
                 table = opened.read_row_group(index, columns=list(columns), use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            problem = f"row group {index} cannot be read ({reason(error)}); is the file damaged?"
-            raise InputError(self.file.url, problem) from None
+            problem = f"row group {index} cannot be read ({reason(error)})"
+            advice = "is the file damaged, or has it been replaced?"
+            raise InputError(self.file.url, f"{problem}: {advice}") from None
         return table
 
     def _opened(self, parts: _Parts, **options: Any) -> pq.ParquetFile:
