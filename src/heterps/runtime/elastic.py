@@ -83,6 +83,11 @@ class Elastic:
         self.proposal: Proposal | None = None
         self.error: HeterPSError | None = None  # there is no plan for what is left
 
+    @property
+    def units_are_lost(self) -> bool:
+        """Those that the present plan uses, whether there is another plan or not."""
+        return self.error is not None or (self.proposal is not None and self.proposal.urgent)
+
     def look(self) -> None:
         """Now and then; a new plan is made in a thread of its own."""
         now = time.monotonic()
@@ -238,6 +243,10 @@ def write_limits(folder: Path, job: Job, changes: Mapping[str, int]) -> dict[str
     partial.write_text(json.dumps(limits) + "\n", encoding="utf-8")
     partial.replace(folder / LIMITS)
     return limits
+
+
+def told(estimate: Estimate | None) -> str:
+    return estimate.text if estimate is not None else "nothing is predicted without a profile"
 
 
 def shown(limits: Mapping[str, int]) -> str:

@@ -3,47 +3,33 @@ first failure. Segments of batches, validation and snapshots between them."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from heterps.errors import HeterPSError, ServerError, SnapshotError
+from heterps.errors import SnapshotError
 from heterps.events import EventLog
-from heterps.runtime.building import table_rates, validation_batches
+from heterps.runtime.beginning import restore, warm_start
 from heterps.runtime.coordinator import Coordinator
-from heterps.runtime.elastic import Elastic, ReplanError, figures, shown
+from heterps.runtime.course import Course
+from heterps.runtime.elastic import Elastic, ReplanError, figures, shown, told
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.failure import patience_s
 from heterps.runtime.findings import Findings
-from heterps.runtime.metrics import Counts, counts_for, is_better, unpack_counts
 from heterps.runtime.prepare import Setup
-from heterps.runtime.progress import LEAST_AHEAD, Progress, Status, Validation
+from heterps.runtime.progress import LEAST_AHEAD, Progress
+from heterps.runtime.reporter import Notice, Report, Reporter
 from heterps.runtime.run_folder import BEST, MODEL, RunFolder
-from heterps.runtime.scaling import Estimate
+from heterps.runtime.server_group import await_commit
 from heterps.runtime.slots import kinds_in, slots_document
 from heterps.runtime.snapshot import RECENT, RunSnapshot
 from heterps.runtime.snapshot_taker import SnapshotTaker
 from heterps.runtime.standing import Standing
 from heterps.runtime.stop import Stop, StoppedError
 from heterps.runtime.stream import LOOK_EVERY_S, Stream, Stretch
-from heterps.runtime.warm_start import read_warm_start
-
-_EVENT_EVERY_S = 1.0
-_COMMIT_S = 60.0
-
-Report = Callable[[Status], None]
-Notice = Callable[[str], None]  # a line that the person should see
-
-
-class DamagedStartError(HeterPSError):
-    """The snapshot that a generation was to begin with turned out to be damaged."""
-
-    def __init__(self, cause: SnapshotError) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
+from heterps.runtime.validations import Validations
 
 
 class Generation:
@@ -66,14 +52,13 @@ class Generation:
     ) -> None:
         """``seconds`` the run has taken so far, more than its snapshot knows of."""
         self._setup = setup
-        self._layout = setup.layout
+        self._course = Course(setup.job, setup.layout)
         self._events = events
         self._report = report
         self._notice = notice
         self._elastic = elastic
         self._started_s = 0.0  # what it took to start
         self._stopping = False
-        self._unmeasured = False
         self._start = start
         self._stop = stop or Stop()
         self.standing = Standing(**(start.about["standing"] if start else {}))
@@ -90,18 +75,21 @@ class Generation:
         self._coordinator = Coordinator(
             setup, folder, engine, self.progress.heard, generation=number
         )
+        names = self._coordinator.names
+        drifted = elastic.drifted if elastic is not None else lambda: None
+        findings = Findings(setup, self.progress, names, events, notice, drifted=drifted)
+        self._reporter = Reporter(self.progress, findings, events, report, notice)
         self.snapshots = SnapshotTaker(
-            setup, folder.path, self._coordinator, self._snapshot_said, start
+            setup, folder.path, self._coordinator, self._reporter.snapshot, start
         )
         self._stream = _stream_of(setup, folder, start)
         self._taken: int | None = None  # the step of the last snapshot
-        self._reported_at = 0.0
-        names = self._coordinator.names
-        drifted = elastic.drifted if elastic is not None else lambda: None
-        self._findings = Findings(setup, self.progress, names, events, notice, drifted=drifted)
         predicted = setup.plan.throughput if setup.plan else None
         batch_s = setup.job.workload.batch_size / predicted if predicted else None
         self._patience_s = patience_s(batch_s)
+        self._validations = Validations(
+            setup, self._coordinator, before, events, notice, self._patience_s
+        )
 
     def run(self) -> None:
         """To the end of the training; the model is then in the run folder."""
@@ -135,53 +123,25 @@ class Generation:
         return self.standing.metrics or dict(self.progress.status().metrics)
 
     def _restore(self) -> None:
-        """Where this generation begins: a snapshot, another run's model, or the first weights."""
-        coordinator, start = self._coordinator, self._start
-        client, tables = coordinator.client, list(self._setup.chain.tables)
-        if start is not None:
-            try:
-                coordinator.while_watching(lambda: client.load(start.tables))
-                state = start.state()
-            except SnapshotError as error:
-                raise DamagedStartError(error) from error
-            self._set_rates()
-            self.progress.go_on_from(state.pop(RECENT, None))
-            coordinator.load(state)
-            return
-        own = self._setup.chain
-        found = read_warm_start(self._setup.job, own.state_dict(), own.tables)
-        if found is None:
-            return
-        coordinator.load(found.weights)
-        rows = found.tables
-        if rows is not None:
-            coordinator.while_watching(lambda: client.load(rows, tables))
-            for name in tables:
-                client.table(name).committed = -1
-            self._set_rates()
-
-    def _set_rates(self) -> None:
-        """A snapshot brings the learning rates of the job that it was taken under."""
-        rates = table_rates(self._setup.job, self._setup.chain.tables)
-        for name, lr in rates.items():
-            self._coordinator.client.table(name).lr = lr
+        """Where this generation begins."""
+        if self._start is None:
+            warm_start(self._setup, self._coordinator)
+        else:
+            recent = restore(self._setup, self._coordinator, self._start)
+            self.progress.go_on_from(recent)
 
     def _train(self) -> None:
         self.snapshots.begin()
         while self._has_work():
-            end = self._boundary(self.standing.step)
+            end = self._course.segment_end(self.standing.step)
             self.standing.step = reached = self._segment(self.standing.step, end)
             self.standing.samples = self.progress.samples
             self.standing.seconds = self.progress.seconds
-            if self._layout.validation is not None and self._validation_is_due(reached):
+            if self._course.validation_is_due(reached):
                 self._validate()
-            if self.standing.stopped_early or self._is_last(reached):
+            if self.standing.stopped_early or self._course.is_last(reached):
                 return
             self._between_segments(due=self.snapshots.due(reached))
-
-    def _is_last(self, reached: int) -> bool:
-        """Of a folder that is followed, nobody knows."""
-        return self._stream is None and reached == self._layout.batches
 
     def _between_segments(self, *, due: bool) -> None:
         if self._stop.asked:
@@ -195,7 +155,7 @@ class Generation:
     def _has_work(self) -> bool:
         """Whether there is another batch; waits for what is to arrive."""
         stream, step = self._stream, self.standing.step
-        if stream is None or step < self._layout.batches:
+        if stream is None or step < self._course.layout.batches:
             return True
         waits = False
         while True:
@@ -212,12 +172,13 @@ class Generation:
 
     def _begin(self, stretch: Stretch) -> None:
         """With another arrival."""
-        self._layout = replace(self._layout, train=stretch.plan, batches=stretch.end)
-        self.progress.layout = self._layout
+        layout = replace(self._course.layout, train=stretch.plan, batches=stretch.end)
+        self._course = replace(self._course, layout=layout)
+        self.progress.layout = layout
         arrival = stretch.arrival
         about = {"arrival": arrival.number, "files": len(arrival.names), "samples": arrival.samples}
         self._events.write("arrival", step=self.standing.step, **about)
-        self._coordinator.follow(self._layout, arrival.names)
+        self._coordinator.follow(layout, arrival.names)
 
     def _wait(self) -> None:
         """A moment, for something to arrive."""
@@ -242,9 +203,7 @@ class Generation:
 
     @property
     def _units_are_lost(self) -> bool:
-        found = self._elastic
-        lost = found is not None and found.proposal is not None and found.proposal.urgent
-        return lost or (found is not None and found.error is not None)
+        return self._elastic is not None and self._elastic.units_are_lost
 
     def _replan_if_it_pays(self) -> None:
         """After a snapshot: raises ReplanError for a plan that is better, or for any plan when the
@@ -257,38 +216,16 @@ class Generation:
             raise found.error
         proposal = found.proposal
         assert proposal is not None
-        estimate = found.estimate(self._samples_left(), self._started_s)
+        samples = self._course.samples_left(self.standing.samples)
+        estimate = found.estimate(samples, self._started_s)
         pays = estimate is None or estimate.pays
         about = {"limits": dict(proposal.limits), "reason": proposal.reason, **figures(estimate)}
         if not proposal.urgent and not pays:
             found.proposal = None
             self._events.write("plan_kept", step=step, **about)
-            self._notice(f"the plan stays for {shown(proposal.limits)}: {_text(estimate)}")
+            self._notice(f"the plan stays for {shown(proposal.limits)}: {told(estimate)}")
         elif proposal.urgent or self.snapshots.last_written == step:
             raise ReplanError(proposal, estimate)
-
-    def _samples_left(self) -> float:
-        """Of a folder that is followed: if what arrives is as large as the last."""
-        epochs, plan = self._layout.epochs, self._layout.train
-        if self._stream is not None:
-            epochs = self._setup.job.workload.epochs
-            return max(0.0, epochs - plan.epoch) * plan.samples
-        return epochs * plan.samples - self.standing.samples
-
-    def _boundary(self, first: int) -> int:
-        """Where the next segment ends, unless it is cut short."""
-        every = self._setup.job.snapshot.every
-        ends = [self._next_validation(first), self._layout.batches]
-        return min([*ends, *([(first // every + 1) * every] if every else [])])
-
-    def _next_validation(self, first: int) -> int:
-        if self._layout.validation is None:
-            return self._layout.batches
-        every = self._setup.job.validation.every
-        return (first // every + 1) * every if every else self._layout.train.epoch_end(first)
-
-    def _validation_is_due(self, reached: int) -> bool:
-        return reached == self._next_validation(reached - 1) or self._is_last(reached)
 
     def _segment(self, first: int, end: int) -> int:
         """Trains batches up to ``end``, or to where it was cut short, which it gives. Workers are
@@ -298,7 +235,7 @@ class Generation:
         known = self._known(first, end)
         said = {"first": first, "end": known, "closed": known == end}
         self._coordinator.tell_all("train", said)
-        waiting = set(range(len(self._layout.workers)))
+        waiting = set(range(len(self._course.layout.workers)))
         while waiting:
             for message in self._coordinator.receive(0.1):
                 assert message.kind == "trained", message.kind
@@ -316,8 +253,8 @@ class Generation:
                 self._coordinator.tell_all("more", {"end": known, "closed": known == end})
             self._coordinator.expect_progress(self._patience_s)
             self.snapshots.hear()
-            self._say()
-        self._say(force=True)
+            self._reporter.say()
+        self._reporter.say(force=True)
         self._await_commit(end)
         return end
 
@@ -332,35 +269,17 @@ class Generation:
 
     def _await_commit(self, end: int) -> None:
         """Until the tables have all that was sent to them."""
+        client = self._coordinator.client
         for name in self._setup.chain.tables:
-            self._coordinator.while_watching(partial(self._await_table, name, end - 1))
-
-    def _await_table(self, name: str, batch: int) -> None:
-        table = self._coordinator.client.table(name)
-        deadline = time.monotonic() + _COMMIT_S
-        while (committed := table.committed) < batch:
-            if time.monotonic() > deadline:
-                problem = f"has committed batch {committed}, and not {batch} in {_COMMIT_S:g} s"
-                raise ServerError(f"table '{name}' {problem}")
-            time.sleep(0.005)
+            self._coordinator.while_watching(partial(await_commit, client, name, end - 1))
 
     def _validate(self) -> None:
-        plan, own = self._layout.validation, self._setup.job.validation
+        plan, step = self._course.layout.validation, self.standing.step
         assert plan is not None
-        began = time.monotonic()
-        self._coordinator.begin_work()
-        self._coordinator.tell_all("validate", {"end": validation_batches(plan, own.max_batches)})
-        total = counts_for(self._setup.task, own.k)
-        found = self._coordinator.gather("validated", progress_s=self._patience_s)
-        for answer in found.values():
-            total.merge(unpack_counts(answer.fields["counts"]))
-        values, seconds = total.values(), round(time.monotonic() - began, 3)
-        better = self._judge(total, values)
-        step = self.standing.step
-        self._events.write("validated", step=step, metrics=values, better=better, seconds=seconds)
-        if better:
-            self._save_best({"step": step, "metrics": values})
-        self.progress.validation = Validation(step, values, better)
+        found = self._validations.validate(plan, last=self._course.is_last(step))
+        if found.better:
+            self._save_best({"step": step, "metrics": found.metrics})
+        self.progress.validation = found
         self._report(self.progress.status())
 
     def _save_best(self, about: Mapping[str, Any]) -> None:
@@ -371,53 +290,9 @@ class Generation:
             self._events.write("best_failed", step=self.standing.step, error=str(error))
             self._notice(f"the best model was not written, training goes on: {error}")
 
-    def _judge(self, counts: Counts, values: dict[str, float]) -> bool:
-        """Whether this is the best so far; stops the run when that was too long ago."""
-        standing, metric = self.standing, self._setup.metric
-        standing.metrics = values
-        before = standing.best[metric] if standing.best else None
-        if math.isnan(values[metric]):
-            if not self._unmeasured:
-                none = f"validation at step {standing.step} has no {metric} ({counts.missing})"
-                self._notice(f"{none}: it counts neither for the best model nor for patience")
-            self._unmeasured = True
-            return False
-        if is_better(metric, values[metric], before):
-            standing.best, standing.worse = values, 0
-            return True
-        standing.worse += 1
-        patience = self._setup.job.validation.patience
-        early = patience is not None and standing.worse >= patience
-        standing.stopped_early = early and not self._is_last(standing.step)
-        return False
-
-    def _snapshot_said(self, about: Mapping[str, Any]) -> None:
-        if "error" not in about:
-            self._events.write("snapshot", **about)
-            return
-        self._events.write("snapshot_failed", **about)
-        self._notice(f"no snapshot was written, training goes on: {about['error']}")
-
-    def _say(self, *, force: bool = False) -> None:
-        now = time.monotonic()
-        if not force and now < self._reported_at + _EVENT_EVERY_S:
-            return
-        self._reported_at = now
-        status = self.progress.status()
-        first, losses = self.progress.take_losses()
-        self._findings.hear(first, losses)
-        stages = self.progress.figures()
-        self._events.write("progress", **asdict(status), first=first, losses=losses, stages=stages)
-        self._report(status)
-        self._findings.look()
-
 
 def _stream_of(setup: Setup, folder: RunFolder, start: RunSnapshot | None) -> Stream | None:
     if not setup.job.follows:
         return None
     kinds = {**(kinds_in(start.about, "the run") if start else {}), **setup.kinds}
     return Stream(folder.path, setup.job, setup.layout.train, start, kinds=kinds)
-
-
-def _text(estimate: Estimate | None) -> str:
-    return estimate.text if estimate is not None else "nothing is predicted without a profile"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from heterps.errors import ProcessError
+from heterps.errors import ProcessError, ServerError
 from heterps.job.spec import Job
 from heterps.ps.client import Client
 from heterps.ps.processes import Registration, registration_name
@@ -17,6 +17,7 @@ from heterps.runtime.engines.base import Handle
 from heterps.runtime.specs import Sites, nearest
 
 _COLD = "cold"
+_COMMIT_S = 60.0
 
 
 class ServerGroup:
@@ -61,3 +62,14 @@ class ServerGroup:
             cold.mkdir()
             closing.callback(shutil.rmtree, cold, ignore_errors=True)
         return str(cold)
+
+
+def await_commit(client: Client, name: str, batch: int) -> None:
+    """Until a table has all that was sent to it for a batch. Raises ServerError when it is late."""
+    table = client.table(name)
+    deadline = time.monotonic() + _COMMIT_S
+    while (committed := table.committed) < batch:
+        if time.monotonic() > deadline:
+            problem = f"has committed batch {committed}, and not {batch} in {_COMMIT_S:g} s"
+            raise ServerError(f"table '{name}' {problem}")
+        time.sleep(0.005)

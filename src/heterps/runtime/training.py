@@ -23,14 +23,16 @@ from heterps.job.spec import Job
 from heterps.planning.measured import StageCheck, check_stages
 from heterps.planning.plan import Plan
 from heterps.planning.simulate import simulate
+from heterps.runtime.beginning import DamagedStartError
 from heterps.runtime.elastic import Elastic, Proposal, ReplanError, figures, shown
 from heterps.runtime.emulation import Demand
 from heterps.runtime.engines import MakeEngine, engines_of
 from heterps.runtime.engines.base import Engine
 from heterps.runtime.failure import Failure, Kind, decide
-from heterps.runtime.generation import DamagedStartError, Generation, Notice, Report
+from heterps.runtime.generation import Generation
 from heterps.runtime.layout import StageLayout
 from heterps.runtime.prepare import Setup, prepare
+from heterps.runtime.reporter import Notice, Report
 from heterps.runtime.run_folder import PLAN, RunFolder
 from heterps.runtime.scaling import Estimate, are_lost, used_units, with_limits
 from heterps.runtime.snapshot import RunSnapshot, Snapshots
