@@ -85,6 +85,21 @@ def test_a_signal_from_elsewhere_leaves_the_end_to_the_parent(owner, tmp_path, n
     assert not (tmp_path / "own").exists()
 
 
+def test_a_process_may_end_between_the_end_of_its_input_and_the_signal(owner, monkeypatch):
+    child = owner()
+    os.kill(child.pid, signal.SIGTERM)
+    close = child._close_input
+
+    def close_and_wait():
+        close()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    monkeypatch.setattr(child, "_close_input", close_and_wait)
+    child.terminate()
+    monkeypatch.undo()
+    assert child.wait(60.0) == -signal.SIGTERM
+
+
 def test_after_a_signal_from_elsewhere_a_process_does_not_wait_for_ever(owner, tmp_path):
     child = owner(patience_s=0.1)
     os.kill(child.pid, signal.SIGTERM)

@@ -92,7 +92,8 @@ class Child:
         with self._looking:
             if self.poll() is None:
                 self._close_input()
-                self._process.terminate()
+                # Popen would look first, and free the number of one that has just ended by that.
+                os.kill(self.pid, signal.SIGTERM)
 
     def _close_input(self) -> None:
         assert self._process.stdin is not None
