@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from heterps.errors import InputError, ServerError
+from heterps.ps import processes
 from heterps.ps.client import Client
 from heterps.ps.processes import Registration, registration_path, registrations, start_servers
 from heterps.ps.protocol import TableSpec
+from heterps.ps.server import Server
 from heterps.testing.servers import serving
 from heterps.wire.keys import create_key, read_key
 from heterps.wire.segments import PREFIX, segment_folder
@@ -74,6 +76,25 @@ def test_servers_come_register_and_leave_nothing_behind(tmp_path):
         "shard-1.log",
     ]
     assert all(not p.read_text() for p in (tmp_path / "servers").iterdir())
+
+
+def test_a_server_that_is_killed_on_its_way_out_is_still_known_by_its_registration(
+    tmp_path, monkeypatch
+):
+    """By which its socket is found and removed."""
+    create_key(tmp_path)
+    removed, unlink = [], Path.unlink
+
+    def noted(path, **options):
+        removed.append(path.suffix)
+        unlink(path, **options)
+
+    monkeypatch.setattr(processes, "when_told", lambda end: None)
+    monkeypatch.setattr(Server, "run", lambda server: removed.clear())
+    monkeypatch.setattr(Path, "unlink", noted)
+    assert processes.main(["--run", str(tmp_path), "--shard", "0", "--shards", "1"]) == 0
+    assert ".sock" in removed
+    assert removed.index(".json") > removed.index(".sock")
 
 
 def test_a_server_that_others_tell_to_end_serves_until_its_parent_does(tmp_path):

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -195,7 +195,7 @@ def _serve(options: argparse.Namespace) -> None:
         folder=folder,
     )
     when_told(server.stop)
-    with _socket_path(folder, options.shard) as path:
+    with _deregistering(folder, options.shard), _socket_path(folder, options.shard) as path:
         server.bind(f"ipc://{path}")
         if options.listen:
             server.bind(f"tcp://{options.listen}:*")
@@ -209,20 +209,20 @@ def _serve(options: argparse.Namespace) -> None:
             socket.gethostname(),
         )
         registration.write(folder)
-        try:
-            server.run()
-        finally:
-            _deregister(folder, registration)
+        server.run()
 
 
-def _deregister(folder: Path, registration: Registration) -> None:
-    """Removes the registration, unless it is a successor's by now."""
-    path = registration_path(folder, registration.shard)
+@contextmanager
+def _deregistering(folder: Path, shard: int) -> Iterator[None]:
+    """Removes the registration at last, unless it is a successor's by now: as long as it is there,
+    others can remove the socket of a server that was killed on its way out."""
+    path = registration_path(folder, shard)
     try:
-        if json.loads(path.read_text())["pid"] == registration.pid:
-            path.unlink()
-    except (OSError, ValueError, KeyError):
-        return
+        yield
+    finally:
+        with suppress(OSError, ValueError, KeyError):
+            if json.loads(path.read_text())["pid"] == os.getpid():
+                path.unlink()
 
 
 @contextmanager
