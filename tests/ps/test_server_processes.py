@@ -83,14 +83,19 @@ def test_a_server_that_is_killed_on_its_way_out_is_still_known_by_its_registrati
 ):
     """By which its socket is found and removed."""
     create_key(tmp_path)
-    removed, unlink = [], Path.unlink
+    removed, unlink, run = [], Path.unlink, Server.run
+
+    def stopped(server):
+        server.stop()
+        run(server)
+        removed.clear()
 
     def noted(path, **options):
         removed.append(path.suffix)
         unlink(path, **options)
 
     monkeypatch.setattr(processes, "when_told", lambda end: None)
-    monkeypatch.setattr(Server, "run", lambda server: removed.clear())
+    monkeypatch.setattr(Server, "run", stopped)
     monkeypatch.setattr(Path, "unlink", noted)
     assert processes.main(["--run", str(tmp_path), "--shard", "0", "--shards", "1"]) == 0
     assert ".sock" in removed
