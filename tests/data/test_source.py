@@ -8,7 +8,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from heterps.data.source import find_files
+from heterps.data.source import find_files, versions_in
 from heterps.errors import InputError
 from heterps.storage.access import Storage
 from heterps.storage.patience import Patience
@@ -77,6 +77,31 @@ def test_a_large_range_of_a_slow_store_takes_its_time():
     assert len(file.read_range(0, 16 << 20)) == 16 << 20
     with pytest.raises(InputError, match="no answer in"):
         file.read_range(0, 1)
+
+
+class PreciseListings(MemoryFileSystem):
+    """A listing has fractions of a second, a question for one file none, as in object stores."""
+
+    protocol = "precise"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace("precise://", "")))
+
+    def info(self, path: str, **options: Any) -> Any:
+        return super().info(path, **options) | {"ETag": '"5d"', "LastModified": "12:00:01"}
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        more = {"ETag": '"5d"', "LastModified": "12:00:01.25"}
+        found = super().ls(path, detail=True, **options)
+        return [entry | more if detail else entry["name"] for entry in found]
+
+
+def test_a_version_is_the_same_from_a_listing_and_from_a_question_for_one_file():
+    fsspec.register_implementation("precise", PreciseListings, clobber=True)
+    fsspec.filesystem("memory").pipe("/versions/a.tsv", b"1")
+    (file,) = find_files(["precise://versions/a.tsv"])
+    assert versions_in("precise://versions", ["a.tsv", "b.tsv"]) == {"a.tsv": file.version}
 
 
 @pytest.mark.parametrize("start", ["", "file://"])

@@ -70,7 +70,10 @@ class Source:
 
 
 def arrivals(path):
-    return [json.loads(line) for line in (path / "arrivals.jsonl").read_text().splitlines()]
+    """Without the versions of the files, which each folder has its own of."""
+    held = [json.loads(line) for line in (path / "arrivals.jsonl").read_text().splitlines()]
+    assert all(len(entry.pop("versions")) == len(entry["files"]) for entry in held)
+    return held
 
 
 def trained(job, path, report, engine=ForkEngine, stop=None):

@@ -1,5 +1,8 @@
 """What arrives, without a run around it."""
 
+import json
+import os
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -52,6 +55,41 @@ def test_a_snapshot_is_enough_on_another_machine(tmp_path, job):
     (tmp_path / "elsewhere").mkdir()
     arrive(tmp_path, "b.parquet", 5)
     assert Stream(tmp_path / "elsewhere", job, LIKE, start).at(0) == first
+
+
+def test_a_file_that_was_replaced_is_refused_when_it_is_to_be_read_again(tmp_path, job):
+    arrive(tmp_path, "a.parquet", 5, label=0.0)
+    stream = Stream(tmp_path, job, LIKE)
+    first = stream.at(0)
+    start = RunSnapshot(tmp_path, {"step": 1, "arrivals": stream.documents(1)})
+    arrive(tmp_path, "a.parquet", 5, label=1.0)
+    arrive(tmp_path, "b.parquet", 5)
+    assert stream.at(0) == first, "what this stream has opened itself"
+    said = r"^in/a\.parquet: has been replaced since it arrived .*: put back what was there"
+    with pytest.raises(InputError, match=said):
+        Stream(tmp_path, job, LIKE).at(0)
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(InputError, match=said):
+        Stream(tmp_path / "elsewhere", job, LIKE, start).at(0)
+    assert Stream(tmp_path, job, LIKE).at(first.end).arrival.names == ("b.parquet",)
+
+
+def test_a_file_that_was_replaced_goes_unnoticed_by_records_without_versions(tmp_path, job):
+    arrive(tmp_path, "a.parquet", 5, label=0.0)
+    first = Stream(tmp_path, job, LIKE).at(0)
+    line = {"arrival": 0, "files": ["a.parquet"], "samples": 5}
+    (tmp_path / "arrivals.jsonl").write_text(json.dumps(line) + "\n")
+    arrive(tmp_path, "a.parquet", 5, label=1.0)
+    assert Stream(tmp_path, job, LIKE).at(0) == first
+
+
+def test_a_link_to_a_file_is_as_old_as_the_file(tmp_path, job):
+    arrive(tmp_path, "a.parquet", 5)
+    target = (tmp_path / "in" / "a.parquet").rename(tmp_path / "a.parquet")
+    os.utime(target, (0, 0))
+    (tmp_path / "in" / "a.parquet").symlink_to(target)
+    first = Stream(tmp_path, job, LIKE).at(0)
+    assert Stream(tmp_path, job, LIKE).at(0) == first
 
 
 def test_an_arrival_with_other_ids_than_those_before_is_refused_and_not_recorded(tmp_path, job):

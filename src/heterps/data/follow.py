@@ -1,9 +1,9 @@
 """Files that arrive in a folder while a run goes on: which of them form the next arrival.
 
 A file counts once a marker stands beside it: ``<name>.done``, written after it. An arrival is what
-has a marker and was in no arrival before, by name; it is written down before it is used, so that a
-run that goes on after a failure reads the same files in the same arrivals. A file ``_END`` says
-that no more will come.
+has a marker and was in no arrival before, by name; it is written down before it is used, with the
+version of each file, so that a run that goes on after a failure reads the same files in the same
+arrivals. A file ``_END`` says that no more will come.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heterps.data.source import SUFFIXES, names_in
+from heterps.data.source import SUFFIXES, names_in, versions_in
 from heterps.errors import InputError
 from heterps.job.data import DataSpec
 from heterps.storage.access import Storage
@@ -55,6 +55,21 @@ def as_found(spec: DataSpec, base: str = "") -> DataSpec:
     return only(spec, names)
 
 
+def check_unchanged(spec: DataSpec, arrival: Arrival, base: str = "") -> None:
+    """Raises InputError for a file that is another by now than when it arrived. One that is gone is
+    left to whoever opens it.
+    """
+    if not arrival.versions:
+        return
+    names, folder = arrival.names, spec.train[0]
+    now = versions_in(folder, set(names), "data.train", base, Storage(spec.storage))
+    for name, before in zip(names, arrival.versions, strict=True):
+        if now.get(name, before) != before:
+            problem = f"has been replaced since it arrived (version {before}, now {now[name]})"
+            advice = "put back what was there, or begin a new run with warm_start"
+            raise InputError(only(spec, [name]).train[0], f"{problem}: {advice}")
+
+
 @dataclass(frozen=True)
 class Arrival:
     """The ``number``-th, counted from 0: an epoch of its own."""
@@ -62,6 +77,8 @@ class Arrival:
     number: int
     names: tuple[str, ...]
     samples: int
+    versions: tuple[str, ...] = field(default=(), compare=False)
+    """Of each file; none in records of earlier builds, which go unchecked."""
 
 
 class Arrivals:
@@ -81,9 +98,9 @@ class Arrivals:
     def taken(self) -> list[str]:
         return [name for arrival in self._held for name in arrival.names]
 
-    def record(self, names: Sequence[str], samples: int) -> Arrival:
+    def record(self, names: Sequence[str], samples: int, versions: Sequence[str] = ()) -> Arrival:
         """The next arrival, on the disk once this returns."""
-        arrival = Arrival(len(self._held), tuple(names), samples)
+        arrival = Arrival(len(self._held), tuple(names), samples, tuple(versions))
         self._write([*self._held, arrival])
         self._held.append(arrival)
         return arrival
@@ -115,7 +132,8 @@ class Arrivals:
 
 
 def _document(arrival: Arrival) -> dict[str, Any]:
-    return {"arrival": arrival.number, "files": arrival.names, "samples": arrival.samples}
+    said = {"arrival": arrival.number, "files": arrival.names, "samples": arrival.samples}
+    return said | ({"versions": arrival.versions} if arrival.versions else {})
 
 
 def _read(path: Path) -> list[Arrival]:
@@ -130,7 +148,11 @@ def _arrival(path: Path, number: int, line: str) -> Arrival:
         entry: dict[str, Any] = json.loads(line)
         if entry["arrival"] != number:
             raise ValueError
-        return Arrival(number, tuple(map(str, entry["files"])), int(entry["samples"]))
+        files = tuple(map(str, entry["files"]))
+        versions = tuple(map(str, entry.get("versions", ())))
+        if versions and len(versions) != len(files):
+            raise ValueError
+        return Arrival(number, files, int(entry["samples"]), versions)
     except (ValueError, KeyError, TypeError):
         problem = f"line {number + 1} is no record of an arrival"
         raise InputError(str(path), f"{problem}: has it been edited?") from None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from heterps.data.remote import RemoteStream
@@ -18,16 +19,19 @@ from heterps.storage.patience import reason
 from heterps.storage.range_cache import RangeCache
 from heterps.storage.urls import BY_HOST, check_path
 
+_T = TypeVar("_T")
 SUFFIXES = (".parquet", ".tsv", ".txt", ".tsv.gz", ".txt.gz")
 _GIB = 1 << 30
-# What file systems call the mark of a content: HDFS, WebHDFS, S3, local disks.
+# What file systems call the mark of a content: HDFS, WebHDFS, S3, local disks. The first that there
+# is counts: a listing of S3 tells other fractions of a second than a question for one file.
 _VERSIONS = ("modification_time", "modificationTime", "ETag", "LastModified", "mtime")
 
 
 @dataclass(frozen=True)
 class SourceFile:
     """A file of a data set; ``path`` is what its file system calls it, ``url`` what people do: the
-    path of a local file, the whole URL of any other. ``version`` changes with the content.
+    path of a local file, the whole URL of any other. ``version`` is its size and a mark that
+    changes with the content, the same from a listing as from a question for this file.
     """
 
     file_system: Any
@@ -123,12 +127,35 @@ def names_in(
     folder: str, field: str = "data.train", base: str = "", storage: Storage | None = None
 ) -> list[str]:
     """The names of all files in a folder. Raises InputError with ``field``."""
-    storage = storage or Storage()
+    return _asked_of(folder, field, base, storage or Storage(), listing.names_in)
+
+
+def versions_in(
+    folder: str,
+    names: Collection[str],
+    field: str = "data.train",
+    base: str = "",
+    storage: Storage | None = None,
+) -> dict[str, str]:
+    """Of the given names those that are in a folder, from one listing of it, and the version of
+    each. Raises InputError with ``field``.
+    """
+
+    def ask(file_system: Any, path: str) -> dict[str, dict[str, Any]]:
+        return listing.entries_of(file_system, path, names)
+
+    found = _asked_of(folder, field, base, storage or Storage(), ask)
+    return {name: _version(entry) for name, entry in found.items()}
+
+
+def _asked_of(
+    folder: str, field: str, base: str, storage: Storage, ask: Callable[[Any, str], _T]
+) -> _T:
     location = _location(folder, base)
     try:
         file_system, path = storage.file_system(location)
         file_system.invalidate_cache()
-        return storage.patience.persist(lambda: listing.names_in(file_system, path), location)
+        return storage.patience.persist(lambda: ask(file_system, path), location)
     except (ValueError, ImportError) as error:
         raise InputError(field, f"'{folder}' cannot be opened ({reason(error)})") from None
     except PermissionError as error:
@@ -190,10 +217,13 @@ def _file(
     file_system: Any, entry: Mapping[str, Any], location: str, storage: Storage
 ) -> SourceFile:
     size = int(entry["size"] or 0)
-    stamps = [str(entry[name]) for name in _VERSIONS if entry.get(name) is not None]
-    version = "-".join([str(size), *stamps])
     url = _url(file_system, entry["name"], location)
-    return SourceFile(file_system, entry["name"], size, url, version, storage)
+    return SourceFile(file_system, entry["name"], size, url, _version(entry), storage)
+
+
+def _version(entry: Mapping[str, Any]) -> str:
+    stamps = (str(entry[name]) for name in _VERSIONS if entry.get(name) is not None)
+    return "-".join([str(int(entry["size"] or 0)), *islice(stamps, 1)])
 
 
 def _url(file_system: Any, path: str, location: str) -> str:

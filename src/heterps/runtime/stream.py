@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from heterps.data.dataset import all_grouped
-from heterps.data.follow import END, Arrival, Arrivals, names_followed, next_arrival, only
+from heterps.data.follow import (
+    END,
+    Arrival,
+    Arrivals,
+    check_unchanged,
+    names_followed,
+    next_arrival,
+    only,
+)
 from heterps.data.lane_plan import LanePlan
 from heterps.data.schema import SlotKind, check_kinds
 from heterps.data.source import find_files, storage_of
@@ -60,6 +68,7 @@ class Stream:
         self._arrivals = Arrivals(run / ARRIVALS)
         if start is not None:
             self._arrivals.take_over(start.about.get("arrivals", ()))
+        self._unchecked = set(range(len(self._arrivals)))  # recorded earlier, not read again yet
         self._stretches: list[Stretch] = []
         self.kinds = kinds or {}
         self.ended = False
@@ -71,6 +80,7 @@ class Stream:
             self._add(self._arrivals[len(self._stretches)])
         for stretch in reversed(self._stretches):
             if stretch.plan.first_batch <= step < stretch.end:
+                self._check(stretch.arrival)
                 return stretch
         return self._look()
 
@@ -85,23 +95,31 @@ class Stream:
             return None
         names = names_followed(self._data, self._base)
         found = next_arrival(names, self._arrivals.taken)
-        samples = self._samples(found) if found else 0
+        samples, versions = self._opened(found) if found else (0, [])
         if samples:
             self._waits_since = None
-            return self._add(self._arrivals.record(found, samples))
+            return self._add(self._arrivals.record(found, samples, versions))
         now = self._clock()
         self._waits_since = now if self._waits_since is None else self._waits_since
         idle = self._idle_s is not None and now - self._waits_since >= self._idle_s
         self.ended = END in names or idle
         return None
 
-    def _samples(self, names: tuple[str, ...]) -> int:
+    def _check(self, arrival: Arrival) -> None:
+        """Once, of those that another run of this, or a generation before, has written down."""
+        if arrival.number in self._unchecked:
+            check_unchanged(self._data, arrival, self._base)
+            self._unchecked.discard(arrival.number)
+
+    def _opened(self, names: tuple[str, ...]) -> tuple[int, list[str]]:
+        """How many samples they hold, and the version of each."""
         spec = only(self._data, names)
         files = find_files(spec.train, "data.train", self._base, storage_of(spec, self._base))
         opened = all_grouped(files)
         schemas = ((file.file.url, file.schema) for file in opened)
         self.kinds = check_kinds(schemas, spec, self.kinds)
-        return sum(sum(file.sizes) for file in opened)
+        versions = {file.path.rpartition("/")[2]: file.version for file in files}
+        return sum(sum(file.sizes) for file in opened), [versions[name] for name in names]
 
     def _add(self, arrival: Arrival) -> Stretch:
         before = self._stretches[-1].plan if self._stretches else None

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from fsspec.utils import glob_translate
@@ -46,6 +47,19 @@ def names_in(system: Any, folder: str) -> list[str]:
             raise
         return []
     return [name.rpartition("/")[2] for name in found if name != folder.strip("/")]
+
+
+def entries_of(system: Any, folder: str, names: Collection[str]) -> dict[str, Entry]:
+    """Of the given names those that are in a folder, from one listing of it; a link counts as what
+    it leads to. Raises FileNotFoundError.
+    """
+    found = {}
+    for entry in system.ls(folder, detail=True):
+        name = str(entry["name"]).rstrip("/").rpartition("/")[2]
+        if name in names:
+            with contextlib.suppress(FileNotFoundError):
+                found[name] = system.info(entry["name"]) if entry.get("islink") else entry
+    return found
 
 
 def matches(system: Any, pattern: str) -> list[Entry]:
