@@ -130,7 +130,7 @@ def test_a_large_file_takes_its_time():
 
 def test_a_process_knows_that_it_waits_for_servers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("heterps.storage.patience._QUICK_S", 0.0)
-    monkeypatch.setattr("heterps.storage.patience._calls", {})  # threads of other tests may wait
+    monkeypatch.setattr("heterps.storage.patience._calls", set())  # threads of other tests may wait
     assert not waits_for_servers()
     assert QUICK.persist(waits_for_servers, "url")
     assert not waits_for_servers()

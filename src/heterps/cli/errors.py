@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 
 from heterps.errors import HeterPSError, InfeasibleError
 
@@ -16,6 +17,14 @@ class InterruptedEarlyError(HeterPSError):
 
 def print_error(message: str) -> None:
     print(f"heterps: {' '.join(message.split())}", file=sys.stderr)
+
+
+def print_notice(line: str) -> None:
+    """In any thread. A bar that is on the terminal moves below it: rich stands in for standard
+    error meanwhile."""
+    with suppress(OSError):  # nobody may be there to read it
+        sys.stderr.write(f"{' '.join(line.split())}\n")
+        sys.stderr.flush()
 
 
 def exit_code(error: HeterPSError) -> int:

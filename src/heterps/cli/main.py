@@ -9,7 +9,7 @@ from typing import Annotated, TextIO
 import typer
 
 from heterps.cli.data import data_commands
-from heterps.cli.errors import FAILED, exit_code, print_error
+from heterps.cli.errors import FAILED, exit_code, print_error, print_notice
 from heterps.cli.evaluate import evaluate_command
 from heterps.cli.init import init_command
 from heterps.cli.output import BROKEN_PIPE, flush_output
@@ -25,6 +25,7 @@ from heterps.cli.simulate import simulate_command
 from heterps.cli.snapshot import snapshot_commands
 from heterps.cli.train import train_command
 from heterps.errors import HeterPSError
+from heterps.storage.waits import waits_told
 
 app = typer.Typer(
     name="heterps",
@@ -81,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     _tolerate_any_text(sys.stdout, sys.stderr)
     try:
-        code = _run(args)
+        with waits_told(print_notice):
+            code = _run(args)
         problem = flush_output()
     except BrokenPipeError:
         return BROKEN_PIPE

@@ -117,8 +117,9 @@ class Patience:
         not change, such as a missing file, and InputError with the URL for missing keys, for
         options that a client refuses, and when patience ends.
         """
-        call, began, pause = object(), time.monotonic(), self.first_s
-        _calls[call] = began
+        began, pause = time.monotonic(), self.first_s
+        call = Call(url, self, began)
+        _calls.add(call)
         try:
             while True:
                 attempt = Ahead(action)
@@ -135,10 +136,11 @@ class Patience:
                     if over or (alone and not attempt.has_ended):
                         problem = f"cannot be reached, tried for {waited:.0f} s ({reason(error)})"
                         raise InputError(url, f"{problem}: are its servers up?") from None
+                    call.problem = reason(error)
                 _ending.wait(pause)
                 pause = min(2 * pause, self.most_s)
         finally:
-            _calls.pop(call, None)
+            _calls.discard(call)
 
     def _wait_s(self, began: float) -> float | None:
         """For an attempt that has no next."""
@@ -147,13 +149,29 @@ class Patience:
         return max(self.attempt_s, self.total_s - (time.monotonic() - began))
 
 
-_calls: dict[object, float] = {}  # that are being persisted with, and since when
+@dataclass(eq=False)
+class Call:
+    """That is being persisted with, since ``began`` on the monotonic clock; ``problem`` is that of
+    the last attempt that failed."""
+
+    url: str
+    patience: Patience
+    began: float
+    problem: str | None = None
+
+
+_calls: set[Call] = set()
 _QUICK_S = 1.0
+
+
+def calls() -> list[Call]:
+    """Of this process, under way now."""
+    return list(_calls)
 
 
 def waits_for_servers() -> bool:
     """Whether this process is being patient: for a while, since patience ends."""
-    return any(time.monotonic() - began > _QUICK_S for began in list(_calls.values()))
+    return any(time.monotonic() - call.began > _QUICK_S for call in calls())
 
 
 def _check_options(error: Exception, url: str) -> None:
