@@ -66,7 +66,8 @@ def check_unchanged(spec: DataSpec, arrival: Arrival, base: str = "") -> None:
     for name, before in zip(names, arrival.versions, strict=True):
         if now.get(name, before) != before:
             problem = f"has been replaced since it arrived (version {before}, now {now[name]})"
-            advice = "put back what was there, or begin a new run with warm_start"
+            kept = "put back what was there (a copy keeps its time with `cp -p` or `touch -r`)"
+            advice = f"{kept}, or begin a new run with warm_start"
             raise InputError(only(spec, [name]).train[0], f"{problem}: {advice}")
 
 
